@@ -1,0 +1,48 @@
+# Two commands do all the set-up on a fresh Debian machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+
+.PHONY: demo test check format bench lock clean
+
+demo: $(VENV)/.installed
+	$(BIN)/sebridge demo
+
+test: $(VENV)/.installed $(VENV)/.apt
+	$(BIN)/python -m pytest tests
+
+check: $(VENV)/.installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/.installed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.installed $(VENV)/.apt
+	$(BIN)/python -m tests.bench
+
+# Rewrites the pinned requirements from pyproject.toml. Needs `pip install uv`.
+LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --no-header --no-annotate --upgrade pyproject.toml
+lock:
+	$(LOCK) --all-extras -o requirements-dev.txt
+	$(LOCK) --extra eventhubs -c requirements-dev.txt -o requirements.txt
+
+$(VENV)/.installed: requirements-dev.txt pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
+	$(PYTHON) -m venv $(VENV) || { $(SUDO) apt-get update -q && $(SUDO) apt-get install -y -q python3-venv && $(PYTHON) -m venv $(VENV); }
+	$(BIN)/python -m pip install -q --require-hashes -r requirements-dev.txt
+	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
+	touch $@
+
+# Tests run against a real broker. Debian's package is asked for only where the command is missing.
+$(VENV)/.apt: $(VENV)/.installed
+	command -v mosquitto_sub >/dev/null && [ -x /usr/sbin/mosquitto ] || \
+		{ $(SUDO) apt-get update -q && $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -q mosquitto mosquitto-clients; }
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""scheduled-events-bridge: Azure Scheduled Events on your own message bus, and approvals back."""

@@ -1,0 +1,188 @@
+"""The only list of options: frozen structs, one for each table of the TOML file.
+
+Unknown keys and bad values are refused with the key's place. Each component gets its own section,
+never the whole. Secrets are files or identities, never values.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from msgspec import Meta, Struct
+
+from bridge.core import topics
+from bridge.core.policy import Rule
+
+Positive = Annotated[float, Meta(gt=0)]
+Count = Annotated[int, Meta(gt=0)]
+Port = Annotated[int, Meta(ge=1, le=65535)]
+SinkName = Literal["mqtt", "eventhubs", "stdout"]
+ContentMode = Literal["structured", "binary"]
+
+
+class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Frozen: nobody changes options at run time. Keyword-only: tests read like the file.
+
+    Unknown fields are forbidden: a misspelt safety option must not be ignored.
+    """
+
+
+class Imds(Section, frozen=True):
+    endpoint: str = "http://169.254.169.254"
+    api_version: str = "2020-07-01"
+    poll_interval_s: Positive = 1.0
+    vm_name: str = ""
+    first_timeout_s: Positive = 130.0
+    timeout_s: Positive = 5.0
+    stale_after_s: Positive = 30.0
+    requests_per_s_max: Positive = 4.0
+
+    def __post_init__(self) -> None:
+        url = urlsplit(self.endpoint)
+        if url.scheme != "http" or not url.hostname or url.query or url.fragment:
+            raise ValueError("endpoint must be http://HOST[:PORT][/PATH]; IMDS knows no TLS")
+
+
+class Store(Section, frozen=True):
+    path: str = "/var/lib/sebridge/state.db"
+
+
+class Events(Section, frozen=True):
+    sinks: tuple[SinkName, ...] = ("mqtt",)
+    scope: Literal["own", "all"] = "own"
+    heartbeat_s: Positive = 30.0
+
+    def __post_init__(self) -> None:
+        if len(set(self.sinks)) != len(self.sinks):
+            raise ValueError("sinks names one sink twice")
+
+
+class Commands(Section, frozen=True):
+    source: Literal["mqtt", "eventhubs", "none"] = "mqtt"
+    max_age_s: Positive = 300
+    payload_bytes_max: Count = 65_536
+    trusted_keys: tuple[str, ...] = ()
+    require_token: bool = False
+
+
+class Approvals(Section, frozen=True):
+    mode: Literal["enforce", "shadow"] = "enforce"
+    multi_vm: Literal["leader", "any", "refuse"] = "leader"
+    in_doubt: Literal["watch", "repost"] = "watch"
+    first_document: Literal["allow", "refuse"] = "allow"
+    flush_s: Annotated[float, Meta(ge=0)] = 5.0
+    connect_timeout_s: Positive = 2.0
+    answer_timeout_s: Positive = 10.0
+    rules: tuple[Rule, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [rule.name for rule in self.rules]
+        if "" in names or len(set(names)) != len(names):
+            raise ValueError("rules need a name each, and each its own: outcomes carry it")
+
+
+class MqttTls(Section, frozen=True):
+    enabled: bool = False
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.cert_file) != bool(self.key_file):
+            raise ValueError("cert_file and key_file go together")
+
+
+class Mqtt(Section, frozen=True):
+    host: str = "localhost"
+    port: Port = 1883
+    protocol: Literal["5", "3.1.1", "auto"] = "auto"
+    client_id: str = ""
+    topic_root: str = "sebridge/v1/{resource_group}/{vm_name}"
+    content_mode: ContentMode = "structured"
+    username: str = ""
+    password_file: str = ""
+    auth: Literal["password", "x509", "entra-jwt"] = "password"
+    identity_client_id: str = ""
+    response_topic_prefix: str = "sebridge/"
+    keepalive_s: Annotated[int, Meta(ge=5, le=1160)] = 30
+    session_expiry_s: Annotated[int, Meta(ge=0, le=4_294_967_295)] = 28_800
+    connect_timeout_s: Positive = 10.0
+    publish_timeout_s: Positive = 15.0
+    inflight_max: Annotated[int, Meta(ge=1, le=65_535)] = 20
+    receive_max: Annotated[int, Meta(ge=1, le=65_535)] = 16
+    reconnect_s_max: Positive = 30.0
+    tls: MqttTls = MqttTls()
+
+    def __post_init__(self) -> None:
+        topics.check_template(self.topic_root)
+        if self.content_mode == "binary" and self.protocol == "3.1.1":
+            raise ValueError("content_mode binary needs MQTT 5: protocol must be 5 or auto")
+        if self.auth == "x509" and not (self.tls.enabled and self.tls.cert_file):
+            raise ValueError("auth x509 needs tls.enabled, tls.cert_file and tls.key_file")
+        if self.auth == "entra-jwt" and (self.protocol == "3.1.1" or not self.tls.enabled):
+            raise ValueError("auth entra-jwt needs MQTT 5 and tls.enabled")
+
+
+class EventHubs(Section, frozen=True):
+    connection_string_file: str = ""
+    namespace: str = ""
+    identity_client_id: str = ""
+    events_hub: str = "scheduled-events"
+    commands_hub: str = "scheduled-events-commands"
+    consumer_group: str = "$Default"
+    content_mode: ContentMode = "structured"
+
+
+class Http(Section, frozen=True):
+    listen: str = "127.0.0.1:9464"
+
+    def __post_init__(self) -> None:
+        if self.listen:
+            self.address()
+
+    def address(self) -> tuple[str, int]:
+        host, colon, port = self.listen.rpartition(":")
+        if not colon or not port.isdecimal() or int(port) > 65_535:
+            raise ValueError(f"listen {self.listen!r} is not HOST:PORT")
+        return host.strip("[]"), int(port)
+
+
+class Log(Section, frozen=True):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["json", "text"] = "json"
+
+
+class Config(Section, frozen=True):
+    imds: Imds = Imds()
+    store: Store = Store()
+    events: Events = Events()
+    commands: Commands = Commands()
+    approvals: Approvals = Approvals()
+    mqtt: Mqtt = Mqtt()
+    eventhubs: EventHubs = EventHubs()
+    http: Http = Http()
+    log: Log = Log()
+
+    def __post_init__(self) -> None:
+        if not self.events.sinks and self.commands.source == "none":
+            raise ValueError("events.sinks is empty and commands.source is none: nothing to do")
+        uses_hubs = "eventhubs" in self.events.sinks or self.commands.source == "eventhubs"
+        hubs = self.eventhubs
+        if uses_hubs and bool(hubs.connection_string_file) == bool(hubs.namespace):
+            raise ValueError("eventhubs needs connection_string_file or namespace, one of the two")
+
+
+def options() -> Iterator[tuple[tuple[str, ...], Struct, str]]:
+    """Every option as (path, section with its defaults, field name): for docs and checks."""
+    yield from _options((), Config())
+
+
+def _options(
+    path: tuple[str, ...], section: Struct
+) -> Iterator[tuple[tuple[str, ...], Struct, str]]:
+    for name in section.__struct_fields__:
+        value = getattr(section, name)
+        if isinstance(value, Struct):
+            yield from _options((*path, name), value)
+        else:
+            yield (*path, name), section, name

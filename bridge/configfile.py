@@ -1,0 +1,94 @@
+"""From a TOML file and the environment to a `Config`, with errors that name the place."""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import msgspec
+
+from bridge.config import Config
+from bridge.errors import ConfigError
+
+ENVIRONMENT_PREFIX = "SEBRIDGE_"
+_MSGSPEC_PATH = re.compile(r"^(?P<what>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.DOTALL)
+
+
+def load(path: str | None, environment: Mapping[str, str] | None = None) -> Config:
+    """Read, override, check. Without a path the defaults and the environment stand alone."""
+    fields = _read(path) if path else {}
+    for variable, value in (os.environ if environment is None else environment).items():
+        if variable.startswith(ENVIRONMENT_PREFIX) and "__" in variable:
+            _override(fields, variable, value)
+    try:
+        return msgspec.convert(fields, Config)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path or 'environment'}: {_explain(error)}") from error
+
+
+def read_secret(path: str, what: str) -> str:
+    """The first line of a secret's file; its content never appears in a message."""
+    try:
+        secret = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{what}: cannot read {path}: {_os_reason(error)}") from error
+    if not secret:
+        raise ConfigError(f"{what}: {path} is empty")
+    return secret
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {_os_reason(error)}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from error
+
+
+def _os_reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _override(fields: dict[str, Any], variable: str, value: str) -> None:
+    """`SEBRIDGE_MQTT__TLS__CA_FILE` sets mqtt.tls.ca_file; lists and tables are JSON."""
+    *sections, key = variable.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
+    struct: Any = Config
+    table = fields
+    for section in sections:
+        struct = get_type_hints(struct).get(section) if struct else None
+        if not (isinstance(struct, type) and issubclass(struct, msgspec.Struct)):
+            raise ConfigError(f"environment variable {variable}: there is no section {section!r}")
+        table = table.setdefault(section, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"{section} is not a table")
+    hints = get_type_hints(struct)
+    if key not in hints:
+        raise ConfigError(
+            f"environment variable {variable}: {'.'.join(sections)} has no key {key!r}"
+            f" (known: {', '.join(hints)})"
+        )
+    table[key] = _parse(variable, value, default=getattr(struct(), key))
+
+
+def _parse(variable: str, value: str, default: object) -> Any:
+    if isinstance(default, str):
+        return value
+    try:
+        return msgspec.json.decode(value)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"environment variable {variable}: {value!r} is not JSON") from error
+
+
+def _explain(error: msgspec.ValidationError) -> str:
+    """msgspec's message, with the place first and in the file's own words."""
+    match = _MSGSPEC_PATH.match(str(error))
+    assert match
+    what, place = match["what"], (match["path"] or "$").removeprefix("$").removeprefix(".")
+    unknown = re.search(r"unknown field `(.+)`", what)
+    if unknown:
+        name = f"{place}.{unknown[1]}" if place else unknown[1]
+        return f"{name}: unknown key; config/bridge.example.toml lists all"
+    return f"{place}: {what}" if place else what
