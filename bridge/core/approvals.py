@@ -13,8 +13,8 @@ no way back. So for each EventId the ledger holds one row, for ever, in one of t
 `MOVES` below is the whole machine; schema.sql holds the same table and refuses anything else, so
 a mistake in the code cannot send twice either. Only two moves lead back to `accepted` after a
 byte has left: a 429, which IMDS sends instead of acting, and a person who says
-`override: ["in-doubt"]` (or `in_doubt = "repost"`). "Still Scheduled" never resolves a doubt:
-Azure may be waiting for other tenants.
+`override: ["in-doubt"]` (or `in_doubt = "repost"`); if that comes to nothing, the doubt remains.
+"Still Scheduled" never resolves a doubt: Azure may be waiting for other tenants.
 
 Rules: everything that decides about an approval is here and in decide.py; nothing in them knows
 how a command came, how a POST is sent or where rows are kept. Decisions are values, not
@@ -62,7 +62,7 @@ Reason = Literal[
 
 MOVES: Mapping[State | None, frozenset[State]] = {
     None: frozenset({"accepted"}),
-    "accepted": frozenset({"sending", "rejected"}),
+    "accepted": frozenset({"sending", "rejected", "in-doubt"}),
     "sending": frozenset({"approved", "in-doubt", "rejected", "accepted"}),
     "in-doubt": frozenset({"confirmed", "accepted"}),
     "rejected": frozenset({"accepted"}),

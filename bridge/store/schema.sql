@@ -109,7 +109,7 @@ CREATE TABLE moves (
 
 INSERT INTO moves VALUES
   ('', 'accepted'),
-  ('accepted', 'sending'), ('accepted', 'rejected'),
+  ('accepted', 'sending'), ('accepted', 'rejected'), ('accepted', 'in-doubt'),
   ('sending', 'approved'), ('sending', 'in-doubt'), ('sending', 'rejected'), ('sending', 'accepted'),
   ('in-doubt', 'confirmed'), ('in-doubt', 'accepted'),
   ('rejected', 'accepted'),
@@ -131,6 +131,15 @@ BEGIN SELECT RAISE(ABORT, 'only a 429 leads back from sending'); END;
 CREATE TRIGGER approvals_back_after_override BEFORE UPDATE ON approvals
 WHEN OLD.state = 'in-doubt' AND NEW.state = 'accepted' AND NEW.override <> 1
 BEGIN SELECT RAISE(ABORT, 'only an override leads back from in-doubt'); END;
+
+-- An overriding command that came to nothing leaves the old doubt where it was.
+CREATE TRIGGER approvals_doubt_remains BEFORE UPDATE ON approvals
+WHEN OLD.state IN ('accepted', 'sending') AND OLD.override = 1 AND NEW.state = 'rejected'
+BEGIN SELECT RAISE(ABORT, 'an overridden doubt cannot become a refusal'); END;
+
+CREATE TRIGGER approvals_no_doubt_without_post BEFORE UPDATE ON approvals
+WHEN OLD.state = 'accepted' AND NEW.state = 'in-doubt' AND OLD.override <> 1
+BEGIN SELECT RAISE(ABORT, 'nothing was sent, so nothing is in doubt'); END;
 
 CREATE TRIGGER approvals_stay BEFORE DELETE ON approvals
 BEGIN SELECT RAISE(ABORT, 'approvals are kept for ever'); END;

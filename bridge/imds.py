@@ -1,0 +1,299 @@
+"""Reading from IMDS: the Scheduled Events document, and who this VM is.
+
+Only GETs live here. The POST that approves has its own connection (`bridge.start_request`),
+because an HTTP client that retries, follows or pools would break "never twice".
+"""
+
+import asyncio
+import contextlib
+import re
+from collections import Counter
+from collections.abc import Sequence
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from bridge.clock import Clock
+from bridge.config import Imds
+from bridge.core.cloudevents import Vm
+from bridge.core.strict_json import NotJson, decode_object
+from bridge.errors import ImdsUnavailable, StoreError
+from bridge.version import VERSION
+
+USER_AGENT = f"sebridge/{VERSION}"
+HEADERS = {"Metadata": "true", "User-Agent": USER_AGENT, "Accept-Encoding": "identity"}
+SCHEDULED_EVENTS = "/metadata/scheduledevents"
+INSTANCE = "/metadata/instance"
+BODY_BYTES_MAX = 4 * 1024 * 1024
+OLDER_DOCUMENT_VERSIONS = ("2019-08-01", "2019-01-01")
+# Another list than the one above: IMDS versions /metadata/instance apart.
+INSTANCE_VERSIONS = ("2021-12-13", "2020-09-01", "2019-06-01")
+
+_HINTS = {
+    400: "it refuses every api-version we know; check imds.api_version and imds.endpoint",
+    403: "a guest proxy denies it; allow this service's user in the metadata access rules",
+    404: "check imds.endpoint; on a real VM this passes, it is asked again",
+    410: "IMDS is being updated; it is asked again within 70 s",
+    429: "too many requests on this VM; raise imds.poll_interval_s or find the other clients",
+}
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Who this VM is; kept in the store, so that a start without IMDS knows its topics."""
+
+    vm: Vm
+    resource_group: str = ""
+    subscription_id: str = ""
+
+    def to_json(self) -> bytes:
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def from_json(cls, raw: bytes) -> "Identity":
+        try:
+            return msgspec.json.decode(raw, type=cls)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise StoreError(f"the stored identity cannot be read: {error}") from error
+
+
+class TokenBucket:
+    """One token deep: requests are spaced, never bunched. Going into debt is allowed."""
+
+    def __init__(self, per_s: float, clock: Clock) -> None:
+        self._spacing_s = 1.0 / per_s
+        self._clock = clock
+        self._free_at_s = 0.0
+
+    def take(self) -> float:
+        """Take a token; returns how long a polite caller waits before using it."""
+        now_s = self._clock.elapsed_s()
+        wait_s = max(0.0, self._free_at_s - now_s)
+        self._free_at_s = max(self._free_at_s, now_s) + self._spacing_s
+        return wait_s
+
+
+class _Ladder:
+    """Versions to try, newest first; where one was accepted, we stay."""
+
+    def __init__(self, versions: Sequence[str]) -> None:
+        self._versions = tuple(versions)
+        self._rung = 0
+
+    def __len__(self) -> int:
+        return len(self._versions)
+
+    @property
+    def current(self) -> str:
+        return self._versions[self._rung]
+
+    def step_down(self) -> None:
+        self._rung = (self._rung + 1) % len(self._versions)
+
+    def restart(self) -> None:
+        self._rung = 0
+
+
+class ImdsClient:
+    """GETs, one at a time, within a budget that other programs on the VM share."""
+
+    def __init__(self, config: Imds, clock: Clock) -> None:
+        self._config = config
+        self._clock = clock
+        self._endpoint = config.endpoint.rstrip("/")
+        older = [v for v in OLDER_DOCUMENT_VERSIONS if v < config.api_version]
+        self._document_ladder = _Ladder([config.api_version, *older])
+        self._instance_ladder = _Ladder(INSTANCE_VERSIONS)
+        self._bucket = TokenBucket(config.requests_per_s_max, clock)
+        self._one_at_a_time = asyncio.Lock()
+        self._session: aiohttp.ClientSession | None = None
+        self._sends = 0
+        self._has_answered = False
+        self.statuses: Counter[str] = Counter()
+
+    @property
+    def api_version(self) -> str:
+        """The Scheduled Events version in force; the POST uses it, too."""
+        return self._document_ladder.current
+
+    def spend_token(self) -> None:
+        """Count a request made elsewhere (the POST): it never waits, but the next GET does."""
+        self._bucket.take()
+
+    async def get_document(self) -> bytes:
+        """The body of a 200, empty or not; anything else is ImdsUnavailable."""
+        # IMDS switches the feature on at the first request, which may take two minutes.
+        timeout_s = self._config.timeout_s if self._has_answered else self._config.first_timeout_s
+        body = await self._get(SCHEDULED_EVENTS, self._document_ladder, timeout_s)
+        self._has_answered = True
+        return body
+
+    async def get_identity(self) -> Identity:
+        body = await self._get(INSTANCE, self._instance_ladder, self._config.timeout_s)
+        return _identity(body, self._config.vm_name)
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def _get(self, path: str, ladder: _Ladder, timeout_s: float) -> bytes:
+        refusals = 0
+        async with self._one_at_a_time:
+            while True:
+                try:
+                    return await self._get_once(path, ladder.current, timeout_s)
+                except ImdsUnavailable as error:
+                    if error.status != 400:
+                        raise
+                    ladder.step_down()
+                    refusals += 1
+                    if refusals == len(ladder):
+                        ladder.restart()
+                        raise
+
+    async def _get_once(self, path: str, version: str, timeout_s: float) -> bytes:
+        await asyncio.sleep(self._bucket.take())
+        url = URL(f"{self._endpoint}{path}?api-version={version}", encoded=True)
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=min(timeout_s, self._config.timeout_s), sock_read=timeout_s
+        )
+        session = self._open_session()
+        status, retry_after_s, body = None, None, b""
+        self._sends = 0
+        try:
+            async with (
+                asyncio.timeout(timeout_s),
+                session.get(url, allow_redirects=False, timeout=timeout) as response,
+            ):
+                status = response.status
+                retry_after_s = self._retry_after_s(response.headers.get("Retry-After", ""))
+                body = await _read_body(response.content)
+        # A ClientResponseError's own status is aiohttp's opinion, not an answer: left alone.
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            if status is None or status == 200:
+                self.statuses["error"] += 1
+                raise ImdsUnavailable(_no_answer(url, error, timeout_s)) from error
+        self.statuses[str(status)] += 1
+        if status == 200:
+            if len(body) > BODY_BYTES_MAX:
+                raise ImdsUnavailable(
+                    f"GET {url}: the body exceeds {BODY_BYTES_MAX} bytes; check imds.endpoint",
+                    status=status,
+                )
+            return body
+        raise ImdsUnavailable(
+            f"GET {url}: HTTP {status}: {_hint(status)}{_said(body)}",
+            status=status,
+            retry_after_s=retry_after_s,
+        )
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            trace = aiohttp.TraceConfig()
+            trace.on_request_headers_sent.append(self._count_send)
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=1),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers=HEADERS,
+                trust_env=False,
+                auto_decompress=False,
+                trace_configs=[trace],
+            )
+        return self._session
+
+    async def _count_send(self, *_: object) -> None:
+        # aiohttp repeats a GET once when the peer hangs up; the budget must hear of it.
+        self._sends += 1
+        if self._sends > 1:
+            self._bucket.take()
+
+    def _retry_after_s(self, value: str) -> float | None:
+        value = value.strip()
+        if re.fullmatch(r"[0-9]{1,9}", value):
+            return float(value)
+        with contextlib.suppress(ValueError, TypeError, OverflowError):
+            return max(0.0, (parsedate_to_datetime(value) - self._clock.now()).total_seconds())
+        return None
+
+
+def excerpt(raw: bytes, *, characters_max: int = 200) -> str:
+    """What a person can read of a body, on one line."""
+    text = raw[: characters_max * 8].decode("utf-8", "replace")
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return line[:characters_max]
+
+
+async def _read_body(content: aiohttp.StreamReader) -> bytes:
+    """The body, or one chunk more of it than allowed."""
+    body = bytearray()
+    async for chunk in content.iter_any():
+        body += chunk
+        if len(body) > BODY_BYTES_MAX:
+            break
+    return bytes(body)
+
+
+def _no_answer(url: URL, error: Exception, timeout_s: float) -> str:
+    if isinstance(error, TimeoutError):
+        return f"GET {url}: no answer within {timeout_s:g} s; check the route to imds.endpoint"
+    what = str(error) or type(error).__name__
+    return f"GET {url}: {what}; check imds.endpoint and that no firewall blocks it"
+
+
+def _hint(status: int) -> str:
+    if 300 <= status < 400:
+        return "IMDS never redirects and it was not followed; find what stands in between"
+    return _HINTS.get(status, "it is asked again later")
+
+
+def _said(body: bytes) -> str:
+    text = excerpt(body)
+    return f" ({text})" if text else ""
+
+
+def _identity(body: bytes, vm_name: str) -> Identity:
+    try:
+        value = decode_object(body, bytes_max=BODY_BYTES_MAX)
+    except NotJson as error:
+        raise ImdsUnavailable(f"{INSTANCE}: {error}; check imds.endpoint", status=200) from error
+    nested = value.get("compute")
+    compute: dict[str, Any] = nested if isinstance(nested, dict) else value
+
+    def text(key: str) -> str:
+        found = compute.get(key)
+        return found if isinstance(found, str) else ""
+
+    name = vm_name or text("name")
+    if not name:
+        raise ImdsUnavailable(f"{INSTANCE} has no name; set imds.vm_name", status=200)
+    vm = Vm(
+        name=name,
+        vm_id=text("vmId"),
+        resource_id=text("resourceId") or _composed_id(compute, text("name") or name),
+        scale_set=text("vmScaleSetName"),
+        zone=text("zone"),
+        location=text("location"),
+    )
+    return Identity(
+        vm=vm, resource_group=text("resourceGroupName"), subscription_id=text("subscriptionId")
+    )
+
+
+def _composed_id(compute: dict[str, Any], name: str) -> str:
+    subscription = compute.get("subscriptionId")
+    group = compute.get("resourceGroupName")
+    if not subscription or not group:
+        return ""
+    prefix = f"/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.Compute"
+    scale_set = compute.get("vmScaleSetName") or ""
+    owner, _, instance = name.rpartition("_")
+    # Flexible instances are plain VMs, and only they carry virtualMachineScaleSet.id.
+    flexible_of = compute.get("virtualMachineScaleSet")
+    flexible = isinstance(flexible_of, dict) and bool(flexible_of.get("id"))
+    uniform = scale_set and owner == scale_set and re.fullmatch(r"[0-9]+", instance)
+    if uniform and not flexible:
+        return f"{prefix}/virtualMachineScaleSets/{scale_set}/virtualMachines/{instance}"
+    return f"{prefix}/virtualMachines/{name}"

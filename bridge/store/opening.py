@@ -1,0 +1,195 @@
+"""Opening the ledger, whatever is found: nothing, a good file, a broken one, another VM's.
+
+Nothing is ever deleted: what cannot be used is moved aside, and the ledger that replaces it
+knows that history was lost.
+"""
+
+import contextlib
+import re
+import secrets
+import shutil
+import sqlite3
+import tempfile
+from datetime import datetime
+from pathlib import Path
+
+from bridge.errors import StoreError, StoreUnwritable
+from bridge.store.connection import (
+    Database,
+    StoreDamaged,
+    connect_file,
+    connect_memory,
+    sync_directory,
+    translate,
+)
+from bridge.store.rows import to_text
+
+VERSION = 1
+SCHEMA = Path(__file__).with_name("schema.sql")
+SEQUENCES_PER_S = 1_000_000
+_RAM_DISK = Path("/dev/shm")  # noqa: S108 - a private directory is made in it
+
+
+class _OtherVm(Exception):
+    def __init__(self, vm_id: str) -> None:
+        super().__init__(vm_id)
+        self.vm_id = vm_id
+
+
+def open_database(path: Path, *, now: datetime, vm_id: str) -> Database:
+    try:
+        return _open_file_or_replace(path, now, vm_id)
+    except StoreUnwritable as error:
+        return _open_memory(path, now, vm_id, str(error))
+
+
+def get_meta(raw: sqlite3.Connection, name: str) -> bytes | None:
+    row = raw.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+    return None if row is None else bytes(row["value"])
+
+
+def set_meta(raw: sqlite3.Connection, name: str, value: bytes) -> None:
+    raw.execute("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", (name, value))
+
+
+def new_ledger_id() -> str:
+    return secrets.token_hex(6)
+
+
+def _open_file_or_replace(path: Path, now: datetime, vm_id: str) -> Database:
+    try:
+        return _open_file(path, now, vm_id)
+    except StoreDamaged:
+        _move_aside(path, f"corrupt-{now:%Y%m%dT%H%M%S}")
+    except _OtherVm as other:
+        _move_aside(path, f"vm-{_plain(other.vm_id)}")
+    return _open_file(path, now, vm_id, lost=True)
+
+
+def _open_file(path: Path, now: datetime, vm_id: str, *, lost: bool = False) -> Database:
+    database = Database(connect_file(path), path)
+    try:
+        _prepare(database, now, vm_id, lost=lost)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _open_memory(path: Path, now: datetime, vm_id: str, problem: str) -> Database:
+    raw, lost = connect_memory(), False
+    if path.exists():
+        try:
+            _copy_into(path, raw)
+        except (OSError, sqlite3.Error, StoreError):
+            raw, lost = connect_memory(), True
+    database = Database(raw, path, durable=False, problem=problem)
+    try:
+        _prepare(database, now, vm_id, lost=lost)
+    except (StoreDamaged, _OtherVm):
+        database = Database(connect_memory(), path, durable=False, problem=problem)
+        _prepare(database, now, vm_id, lost=True)
+    with database.transaction() as memory:
+        set_meta(memory, "ledger_id", new_ledger_id().encode())
+    return database
+
+
+def _copy_into(path: Path, memory: sqlite3.Connection) -> None:
+    """Read file and WAL without writing beside them: on a copy, in RAM where possible."""
+    with tempfile.TemporaryDirectory(dir=_RAM_DISK if _RAM_DISK.is_dir() else None) as directory:
+        copy = Path(directory, "ledger")
+        shutil.copyfile(path, copy)
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copyfile(_wal(path), _wal(copy))
+        source = connect_file(copy)
+        try:
+            source.backup(memory)
+        finally:
+            source.close()
+
+
+def _prepare(database: Database, now: datetime, vm_id: str, *, lost: bool) -> None:
+    """Create or check the tables, and prove with a first write that there can be others."""
+    with database.reading() as raw:
+        version = raw.execute("PRAGMA user_version").fetchone()[0]
+        tables = raw.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    if version > VERSION:
+        raise StoreError(
+            f"the ledger {database.path} was written by a newer sebridge (schema {version}, "
+            f"this one knows {VERSION}). Install that version again."
+        )
+    if version == 0 and tables:
+        raise StoreError(f"{database.path} is a database, but not a ledger. Name another file.")
+    if version == 0:
+        _create(database, now, vm_id, lost=lost)
+    _check(database)
+    with database.transaction() as raw:
+        known = (get_meta(raw, "vm_id") or b"").decode()
+        if known and vm_id and known != vm_id:
+            raise _OtherVm(known)
+        # What was published from memory while the disk was full must not be numbered again.
+        last = max(int(get_meta(raw, "sequence") or 0), first_sequence(now) - 1)
+        set_meta(raw, "sequence", str(last).encode())
+        set_meta(raw, "vm_id", (vm_id or known).encode())
+        set_meta(raw, "opened_at", to_text(now).encode())
+
+
+def first_sequence(now: datetime) -> int:
+    """Ahead of any ledger that was lost before."""
+    return int(now.timestamp()) * SEQUENCES_PER_S + 1
+
+
+def _create(database: Database, now: datetime, vm_id: str, *, lost: bool) -> None:
+    schema = SCHEMA.read_text(encoding="utf-8")
+    raw = database.raw
+    try:
+        # executescript() commits what is open, so the script opens the transaction itself.
+        raw.executescript(f"BEGIN IMMEDIATE;\n{schema}")
+        set_meta(raw, "ledger_id", new_ledger_id().encode())
+        set_meta(raw, "ledger_lost", b"1" if lost else b"0")
+        set_meta(raw, "sequence", str(first_sequence(now) - 1).encode())
+        set_meta(raw, "vm_id", vm_id.encode())
+        set_meta(raw, "created_at", to_text(now).encode())
+        raw.execute(f"PRAGMA user_version = {VERSION}")
+        raw.execute("COMMIT")
+    except sqlite3.Error as error:
+        if raw.in_transaction:
+            raw.execute("ROLLBACK")
+        raise translate(error, database.path) from error
+
+
+def _check(database: Database) -> None:
+    with database.reading() as raw:
+        found = [row[0] for row in raw.execute("PRAGMA quick_check(5)")]
+    if found != ["ok"]:
+        raise StoreDamaged(f"the ledger {database.path} is damaged: {'; '.join(found)}")
+
+
+def _move_aside(path: Path, label: str) -> None:
+    target = _free_name(path.with_name(f"{path.name}.{label}"))
+    try:
+        path.replace(target)
+        with contextlib.suppress(FileNotFoundError):
+            _wal(path).replace(_wal(target))
+        sync_directory(path.parent)
+    except OSError as error:
+        raise StoreUnwritable(
+            f"cannot move the unusable ledger {path} to {target}: {error.strerror}. Move it "
+            "yourself and restart; until then no approval is sent."
+        ) from error
+
+
+def _free_name(wanted: Path) -> Path:
+    target, number = wanted, 1
+    while target.exists():
+        number += 1
+        target = wanted.with_name(f"{wanted.name}.{number}")
+    return target
+
+
+def _wal(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
+
+
+def _plain(vm_id: str) -> str:
+    return re.sub(r"[^0-9A-Za-z-]", "_", vm_id)[:64]
