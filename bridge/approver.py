@@ -1,0 +1,264 @@
+"""The approver: what was accepted is posted, at most once, and the result is durable.
+
+The order is the promise: connect, make `sending` durable, then write the first byte. Tried again
+is only what provably did not count: no connection was made, or a 429 came back.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Literal, Protocol, TypeAlias
+
+from bridge.clock import Clock
+from bridge.config import Approvals
+from bridge.core import approvals, cloudevents
+from bridge.core.approvals import Reject, Rules
+from bridge.core.backoff import full_jitter
+from bridge.core.cloudevents import CloudEvent, OutcomeData, OutcomeStatus, Vm
+from bridge.core.decide import recheck
+from bridge.core.document import Document, ScheduledEvent
+from bridge.errors import ImdsUnavailable
+from bridge.store import AcceptedRow, CommandRow, Store
+
+logger = logging.getLogger("sebridge.approver")
+
+# Between `sending` and the first byte nothing may happen; if this much did, we were frozen.
+_FROZEN_S = 5.0
+# IMDS answers 429 above five requests a second; one second is polite.
+_RETRY_S_MIN = 1.0
+
+Result: TypeAlias = Literal["approved", "rejected", "in-doubt"]
+
+
+class PostResult(Protocol):
+    @property
+    def status(self) -> int | None: ...
+    @property
+    def detail(self) -> str: ...
+
+
+class Connection(Protocol):
+    async def post(self, event_id: str, timeout_s: float) -> PostResult: ...
+    def close(self) -> None: ...
+
+
+class Approver:
+    def __init__(
+        self,
+        config: Approvals,
+        store: Store,
+        clock: Clock,
+        rules: Rules,
+        *,
+        vm: Vm,
+        document: Callable[[], Document | None],
+        connect: Callable[[], Awaitable[Connection]],
+        flush: Callable[[float], Awaitable[None]],
+        on_answer: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._clock = clock
+        self._rules = rules
+        self._vm = vm
+        self._document = document
+        self._connect = connect
+        self._flush = flush
+        self._on_answer = on_answer
+        self._wake = asyncio.Event()
+        self._failures = 0
+        self.posting = asyncio.Lock()  # held from connect to result: shutdown waits for it
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def recover(self) -> int:
+        """At start, before anything else: a POST cut short by a crash is in doubt."""
+        return self._store.recover(self._clock.now(), self._crashed)
+
+    async def run(self) -> None:
+        while True:
+            self._wake.clear()
+            delay_s = await self.step()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(delay_s):
+                    await self._wake.wait()
+
+    async def step(self) -> float | None:
+        """Try what is accepted, oldest first; return how long to wait, None for a wake."""
+        self._repost_doubts()
+        delay_s = None
+        for row in self._store.accepted():
+            if not await self._try(row):
+                self._failures += 1
+                delay_s = max(_RETRY_S_MIN, full_jitter(self._failures, random.random(), cap_s=10))
+            else:
+                self._failures = 0
+        return delay_s
+
+    async def _try(self, row: AcceptedRow) -> bool:
+        """Whether the row is settled."""
+        refusal = self._refusal(row)
+        if refusal:
+            self._reject(row, refusal)
+            return True
+        document = self._document()
+        if document is None:
+            return False
+        await self._flush(self._flush_time_s(row, document))
+        async with self.posting:
+            return await self._connect_and_post(row)
+
+    async def _connect_and_post(self, row: AcceptedRow) -> bool:
+        try:
+            connection = await self._connect()
+        except ImdsUnavailable as error:
+            logger.warning("not sent", extra={"event_id": row.azure_event_id, "why": str(error)})
+            return False
+        try:
+            # Connecting took time: look once more at what is about to be approved.
+            refusal = self._refusal(row)
+            if refusal:
+                self._reject(row, refusal)
+                return True
+            if self._document() is None:
+                return False
+            return await self._post(row, connection)
+        finally:
+            connection.close()
+
+    async def _post(self, row: AcceptedRow, connection: Connection) -> bool:
+        began = self._clock.elapsed_s()
+        number = self._store.begin_post(row.event_id, self._clock.now())
+        if self._clock.elapsed_s() - began > _FROZEN_S:
+            return self._finish(number, row, None, "stood still before the first byte; not sent")
+        logger.info("posting", extra={"event_id": row.azure_event_id, "key": row.key})
+        result = await connection.post(row.azure_event_id, self._config.answer_timeout_s)
+        return self._finish(number, row, result.status, result.detail)
+
+    def _finish(self, number: int, row: AcceptedRow, status: int | None, detail: str) -> bool:
+        now = self._clock.now()
+        if status == 429 and now < row.expires_at:
+            self._store.finish_post(
+                number, state="accepted", http_status=429, result=detail, outcome=None, now=now
+            )
+            return False
+        state, reason = _result(status)
+        outcome = self._outcome(
+            row.command,
+            status=state,
+            reason=reason,
+            detail=detail,
+            http_status=status,
+            waiting_on=() if state == "rejected" else self._waiting_on(row),
+        )
+        self._store.finish_post(
+            number,
+            state=state,
+            http_status=status,
+            result=detail,
+            outcome=outcome,
+            reason=reason,
+            now=now,
+        )
+        logger.info(
+            state, extra={"event_id": row.azure_event_id, "key": row.key, "http_status": status}
+        )
+        self._on_answer()
+        return True
+
+    def _refusal(self, row: AcceptedRow) -> Reject | None:
+        now = self._clock.now()
+        document = self._document()
+        if now >= row.expires_at:
+            if document is None or self._failures:
+                return Reject("imds-unreachable", "IMDS could not be reached in time")
+            return Reject("expired", "it expired before it could be sent")
+        if document is None:
+            return None
+        decided = ScheduledEvent(
+            event_id=row.azure_event_id, event_type=row.event_type, resources=row.resources
+        )
+        return recheck(decided, document, self._rules, durable=self._store.durable)
+
+    def _reject(self, row: AcceptedRow, reject: Reject) -> None:
+        outcome = self._outcome(
+            row.command, status="rejected", reason=reject.reason, detail=reject.detail
+        )
+        self._store.reject_accepted(
+            row.event_id, reason=reject.reason, outcome=outcome, now=self._clock.now()
+        )
+        logger.info("rejected", extra={"event_id": row.azure_event_id, "reason": reject.reason})
+        self._on_answer()
+
+    def _flush_time_s(self, row: AcceptedRow, document: Document) -> float:
+        """What is announced first may take this long: never past the command's or event's time."""
+        scheduled_event = document.find(row.event_id)
+        limits: list[datetime] = [row.expires_at]
+        if scheduled_event and scheduled_event.not_before:
+            limits.append(scheduled_event.not_before)
+        left_s = (min(limits) - self._clock.now()).total_seconds()
+        return max(0.0, min(self._config.flush_s, left_s / 2))
+
+    def _waiting_on(self, row: AcceptedRow) -> tuple[str, ...]:
+        document = self._document()
+        scheduled_event = document.find(row.event_id) if document else None
+        if document is None or scheduled_event is None:
+            return ()
+        entries = self._store.entries()
+        posted = {key for key, entry in entries.items() if entry.state in approvals.POSTED}
+        return approvals.waiting_on(scheduled_event, document, posted)
+
+    def _repost_doubts(self) -> None:
+        """Only where configured: Azure calls a repeated POST harmless, the default does not."""
+        document = self._document()
+        if self._config.in_doubt != "repost" or document is None or not self._store.durable:
+            return
+        for entry in self._store.entries().values():
+            scheduled_event = document.find(entry.event_id)
+            if entry.state == "in-doubt" and scheduled_event and scheduled_event.is_scheduled:
+                self._store.begin_repost(entry.event_id, self._clock.now())
+
+    def _crashed(self, command: CommandRow) -> CloudEvent:
+        return self._outcome(
+            command,
+            status="in-doubt",
+            reason="in-doubt",
+            detail="the agent stopped while the POST was on its way",
+        )
+
+    def _outcome(
+        self,
+        command: CommandRow,
+        *,
+        status: OutcomeStatus,
+        reason: str,
+        detail: str,
+        http_status: int | None = None,
+        waiting_on: tuple[str, ...] = (),
+    ) -> CloudEvent:
+        outcome = OutcomeData(
+            status=status,
+            reason=reason,
+            detail=detail,
+            rule=command.rule,
+            event_id=command.event_id,
+            command_id=command.command_id,
+            idempotency_key=command.key,
+            requested_by=command.source,
+            http_status=http_status,
+            waiting_on=waiting_on,
+        )
+        return cloudevents.from_outcome(outcome, vm=self._vm, now=self._clock.now())
+
+
+def _result(status: int | None) -> tuple[Result, str]:
+    """What a POST's status, or the lack of one, says. Only a clear refusal is a refusal."""
+    if status == 200:
+        return "approved", ""
+    if status == 429 or status in approvals.REFUSED_STATUSES:
+        return "rejected", "imds-rejected"
+    return "in-doubt", "in-doubt"

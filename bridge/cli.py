@@ -1,0 +1,160 @@
+"""The command line: parsing, exit codes, one function a command.
+
+Exit codes: 0 fine, 1 failed, 2 bad usage or configuration; `approve` adds 3 and 4.
+"""
+
+import argparse
+import asyncio
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from bridge import configfile
+from bridge.config import Config
+from bridge.errors import BridgeError, ConfigError
+from bridge.version import VERSION
+
+DEFAULT_CONFIG = "/etc/sebridge/config.toml"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    args = _parser().parse_args(arguments)
+    command: Callable[[argparse.Namespace], int] = args.function
+    try:
+        return command(args)
+    except ConfigError as error:
+        print(f"sebridge: {error}", file=sys.stderr)
+        return 2
+    except BridgeError as error:
+        print(f"sebridge: {error}", file=sys.stderr)
+        return 1
+    except (KeyboardInterrupt, BrokenPipeError):
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="sebridge", description="Azure Scheduled Events on your own message bus."
+    )
+    parser.add_argument("--version", action="version", version=f"sebridge {VERSION}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, function: Callable[[argparse.Namespace], int], text: str) -> Any:
+        command = commands.add_parser(name, help=text, description=text)
+        command.add_argument("--config", default=DEFAULT_CONFIG, help="the TOML file")
+        command.set_defaults(function=function)
+        return command
+
+    add("run", _run, "the agent: poll, publish, take approvals, until SIGTERM")
+    watch = add("watch", _watch, "live tail of events and outcomes from the broker")
+    watch.add_argument("--json", action="store_true", help="one CloudEvent a line")
+    approve = add("approve", _approve, "approve an event and wait for the outcome")
+    approve.add_argument("event_id", metavar="EVENT_ID")
+    approve.add_argument("--vm", default="", help="the VM to ask; default: the event's leader")
+    approve.add_argument("--key", default="", help="idempotency key; default: a new one")
+    approve.add_argument("--reason", default="", help="why, for the audit trail")
+    approve.add_argument("--timeout", type=float, default=60.0, metavar="S")
+    for name, function, text in (
+        ("status", _status, "on the VM: pending events, outbox, last poll, connections"),
+        ("audit", _audit, "on the VM: the approval ledger"),
+    ):
+        add(name, function, text).add_argument("--json", action="store_true")
+    simulate = commands.add_parser("simulate", help="the IMDS and scale-set simulator")
+    from bridge.simulator import command as simulator  # noqa: PLC0415
+
+    simulator.add_arguments(simulate)
+    simulate.set_defaults(function=simulator.run)
+    add("check-config", _check_config, "validate; print what is in force, secrets masked")
+    return parser
+
+
+def _run(args: argparse.Namespace) -> int:
+    from bridge import app, log  # noqa: PLC0415
+
+    config = configfile.load(args.config)
+    log.configure(config.log)
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(app.run(config))
+    return 0
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop  # noqa: PLC0415
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
+
+
+def _watch(args: argparse.Namespace) -> int:
+    from bridge import consumer  # noqa: PLC0415
+
+    asyncio.run(consumer.watch(configfile.load(args.config).mqtt, as_json=args.json))
+    return 0
+
+
+def _approve(args: argparse.Namespace) -> int:
+    from bridge import consumer  # noqa: PLC0415
+
+    request = consumer.ApprovalRequest(
+        event_id=args.event_id,
+        vm=args.vm,
+        key=args.key,
+        reason=args.reason,
+        timeout_s=args.timeout,
+    )
+    return asyncio.run(consumer.approve(configfile.load(args.config).mqtt, request))
+
+
+def _status(args: argparse.Namespace) -> int:
+    status = _ask_agent(configfile.load(args.config), "/status")
+    if args.json:
+        print(msgspec.json.encode(status).decode())
+        return 0
+    from bridge import views  # noqa: PLC0415
+
+    print(views.status(status))
+    return 0
+
+
+def _audit(args: argparse.Namespace) -> int:
+    rows = _ask_agent(configfile.load(args.config), "/audit")
+    if args.json:
+        for row in rows:
+            print(msgspec.json.encode(row).decode())
+        return 0
+    from bridge import views  # noqa: PLC0415
+
+    print(views.audit(rows))
+    return 0
+
+
+def _ask_agent(config: Config, path: str) -> Any:
+    """The agent holds its ledger alone, so it is asked rather than the file."""
+    if not config.http.listen:
+        raise ConfigError("http.listen is empty: the running agent cannot be asked")
+    host, port = config.http.address()
+    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}{path}"
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=5) as answer:
+            return msgspec.json.decode(answer.read())
+    except (urllib.error.URLError, OSError) as error:
+        raise BridgeError(f"no agent answers at {url}: {error}; is `sebridge run` up?") from error
+
+
+def _check_config(args: argparse.Namespace) -> int:
+    config = configfile.load(args.config)
+    from bridge import views  # noqa: PLC0415
+
+    print(views.configuration(config))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,233 @@
+"""The intake: a command comes in, a decision is made and is durable, the command is acked.
+
+Nothing is sent from here. A command whose decision needs a fresh document waits for one, unacked,
+so that a crash brings it back.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+
+from bridge.clock import Clock
+from bridge.core import cloudevents
+from bridge.core.approvals import Approve, Reject, Replay, Rules, Situation, Wait, deadline
+from bridge.core.cloudevents import OutcomeData, Vm
+from bridge.core.commands import Command, Malformed, decode, wire_key
+from bridge.core.decide import decide
+from bridge.core.document import Document, ScheduledEvent
+from bridge.core.policy import evaluate
+from bridge.store import Store
+from bridge.transports import CommandSource, Incoming
+
+logger = logging.getLogger("sebridge.intake")
+
+AUTO_SOURCE = "sebridge/rules"
+# How often a waiting command looks for a fresh document.
+_LOOK_AGAIN_S = 0.2
+
+
+class Intake:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        rules: Rules,
+        *,
+        vm: Vm,
+        payload_bytes_max: int,
+        document: Callable[[], Document | None],
+        on_accept: Callable[[], None],
+        on_answer: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._rules = rules
+        self._vm = vm
+        self._payload_bytes_max = payload_bytes_max
+        self._document = document
+        self._on_accept = on_accept
+        self._on_answer = on_answer
+
+    async def run(self, source: CommandSource) -> None:
+        async for incoming in source.commands():
+            await self.step(incoming)
+
+    async def step(self, incoming: Incoming) -> None:
+        """Decide on one command; returns with its row durable and the broker's ack sent."""
+        if incoming.wire.retained:
+            key = wire_key("retained", incoming.wire)
+            refused = Malformed(detail="retained commands come back for ever", key=key)
+            self._refuse_unread(incoming, refused, Reject("retained-command", refused.detail))
+        else:
+            command = decode(incoming.wire, bytes_max=self._payload_bytes_max)
+            if isinstance(command, Malformed):
+                self._refuse_unread(incoming, command, Reject("malformed", command.detail))
+            else:
+                await self._decide(incoming, command)
+        incoming.ack()
+
+    def approve_by_rule(self) -> None:
+        """Approve what a rule says goes by itself. Refusals are silent: nobody asked."""
+        document = self._document()
+        for scheduled_event in document.scheduled_events if document else ():
+            verdict = evaluate(self._rules.policy, scheduled_event)
+            if verdict.action == "auto" and scheduled_event.is_scheduled:
+                self._try_rule(scheduled_event, verdict.rule)
+
+    def _try_rule(self, scheduled_event: ScheduledEvent, rule: str) -> None:
+        command = Command(
+            id=f"auto-{scheduled_event.key}",
+            source=f"{AUTO_SOURCE}/{rule}",
+            key=f"auto:{scheduled_event.key}",
+            fingerprint=scheduled_event.key,
+            event_id=scheduled_event.event_id,
+            expires_at=scheduled_event.not_before,
+        )
+        token = self._store.tokens().get(scheduled_event.key)
+        command = msgspec.structs.replace(command, token=token)
+        decision = decide(command, self._situation(command), self._rules)
+        quiet = Incoming(wire=None, ack=lambda: None)  # type: ignore[arg-type]
+        if isinstance(decision, Approve):
+            self._accept(quiet, command, decision, self._clock.now())
+        elif isinstance(decision, Reject) and decision.reason == "shadow":
+            self._answer(quiet, command, decision, self._clock.now())
+
+    async def _decide(self, incoming: Incoming, command: Command) -> None:
+        received_at = self._clock.now()
+        until = deadline(command, received_at, self._rules)
+        while True:
+            decision = decide(command, self._situation(command), self._rules)
+            match decision:
+                case Wait() if self._clock.now() < until:
+                    await asyncio.sleep(_LOOK_AGAIN_S)
+                    continue
+                case Wait():
+                    unreachable = Reject("imds-unreachable", "no fresh document to decide on")
+                    self._answer(incoming, command, unreachable, received_at)
+                case Approve():
+                    self._accept(incoming, command, decision, received_at)
+                case Reject():
+                    self._answer(incoming, command, decision, received_at)
+                case Replay():
+                    self._replay(incoming, command)
+            return
+
+    def _situation(self, command: Command) -> Situation:
+        earlier = self._store.command(command.key)
+        event_key = command.event_id.casefold()
+        return Situation(
+            now=self._clock.now(),
+            document=self._document(),
+            entry=self._store.entry(event_key),
+            key_fingerprint=earlier.fingerprint if earlier else None,
+            token=self._store.tokens().get(event_key, ""),
+            fenced=event_key in self._store.fenced(),
+            ledger_lost=self._store.ledger_lost,
+            durable=self._store.durable,
+        )
+
+    def _accept(
+        self, incoming: Incoming, command: Command, approve: Approve, received_at: datetime
+    ) -> None:
+        self._store.accept(
+            command,
+            approve,
+            received_at=received_at,
+            expires_at=deadline(command, received_at, self._rules),
+            reply_topic=incoming.reply_topic,
+            correlation=incoming.correlation,
+            position=incoming.position,
+        )
+        logger.info(
+            "accepted",
+            extra={"event_id": command.event_id, "key": command.key, "by": command.source},
+        )
+        self._on_accept()
+
+    def _replay(self, incoming: Incoming, command: Command) -> None:
+        self._store.replay(
+            command.key,
+            reply_topic=incoming.reply_topic,
+            correlation=incoming.correlation,
+            position=incoming.position,
+            now=self._clock.now(),
+        )
+        self._on_answer()
+
+    def _answer(
+        self, incoming: Incoming, command: Command, reject: Reject, received_at: datetime
+    ) -> None:
+        outcome = OutcomeData(
+            status="rejected",
+            reason=reject.reason,
+            detail=reject.detail,
+            rule=reject.rule,
+            event_id=command.event_id,
+            command_id=command.id,
+            idempotency_key=command.key,
+            requested_by=command.source,
+        )
+        self._publish_answer(
+            incoming, outcome, command.fingerprint, received_at, why=command.reason
+        )
+
+    def _refuse_unread(self, incoming: Incoming, unread: Malformed, reject: Reject) -> None:
+        if self._store.command(unread.key):
+            self._store.replay(
+                unread.key,
+                reply_topic=incoming.reply_topic,
+                correlation=incoming.correlation,
+                position=incoming.position,
+                now=self._clock.now(),
+            )
+            self._on_answer()
+            return
+        outcome = OutcomeData(
+            status="rejected",
+            reason=reject.reason,
+            detail=reject.detail,
+            command_id=unread.id,
+            idempotency_key=unread.key,
+            requested_by=unread.source,
+        )
+        self._publish_answer(incoming, outcome, unread.key, self._clock.now())
+
+    def _publish_answer(
+        self,
+        incoming: Incoming,
+        outcome: OutcomeData,
+        fingerprint: str,
+        received_at: datetime,
+        *,
+        why: str = "",
+    ) -> None:
+        now = self._clock.now()
+        self._store.answer(
+            key=outcome.idempotency_key,
+            fingerprint=fingerprint,
+            command_id=outcome.command_id,
+            source=outcome.requested_by,
+            event_id=outcome.event_id,
+            why=why,
+            status=outcome.status,
+            reason=outcome.reason,
+            rule=outcome.rule,
+            cloudevent=cloudevents.from_outcome(outcome, vm=self._vm, now=now),
+            received_at=received_at,
+            reply_topic=incoming.reply_topic,
+            correlation=incoming.correlation,
+            position=incoming.position,
+        )
+        logger.info(
+            "rejected",
+            extra={
+                "reason": outcome.reason,
+                "event_id": outcome.event_id,
+                "key": outcome.idempotency_key,
+                "by": outcome.requested_by,
+            },
+        )
+        self._on_answer()

@@ -1,0 +1,65 @@
+"""Logs on stderr: one JSON object a line for machines, aligned text for people.
+
+Values that come from outside are escaped, so a Description cannot forge a line.
+"""
+
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from bridge.config import Log
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def configure(config: Log) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if config.format == "json" else TextFormatter())
+    logging.basicConfig(level=config.level.upper(), handlers=[handler], force=True)
+    # Libraries tell of every request and frame at these levels.
+    for chatty in ("aiohttp.access", "asyncio", "azure", "uamqp", "paho"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+class JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name.removeprefix("sebridge."),
+            "message": record.getMessage(),
+            **_extra(record),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(line, enc_hook=str).decode()
+
+
+class TextFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        extra = " ".join(f"{name}={_plain(value)}" for name, value in _extra(record).items())
+        name = record.name.removeprefix("sebridge.")
+        text = f"{_time(record)} {record.levelname:<7} {name:<9} {_plain(record.getMessage())}"
+        exception = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
+        return f"{text} {extra}".rstrip() + exception
+
+
+def _time(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _extra(record: logging.LogRecord) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in vars(record).items()
+        if name not in _STANDARD and value not in (None, "")
+    }
+
+
+def _plain(value: object) -> str:
+    text = str(value)
+    return text if text.isprintable() else ascii(text)[1:-1]

@@ -1,0 +1,237 @@
+"""The poller: ask IMDS, find what changed, make document and CloudEvents durable together.
+
+Owns the newest document and how fresh it is. It never ends an event on an empty body, a failed
+poll or a document that does not parse: those say nothing.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from bridge.clock import Clock
+from bridge.config import Imds
+from bridge.core import approvals, cloudevents, diff
+from bridge.core.backoff import imds_delay_s
+from bridge.core.cloudevents import ApprovalInfo, OutcomeData, Vm
+from bridge.core.document import Document, MalformedDocument, ScheduledEvent, decode
+from bridge.errors import ImdsUnavailable
+from bridge.store import Confirmation, Draft, Store
+
+logger = logging.getLogger("sebridge.poller")
+
+# A Started phase lasts minutes; one or two missed polls cannot hide it.
+_GAP_S_MIN = 5.0
+# While an event is pending every second of notice counts.
+_BACKOFF_S_MAX = 30.0
+_BACKOFF_S_MAX_PENDING = 5.0
+
+
+class DocumentSource(Protocol):
+    async def get_document(self) -> bytes: ...
+
+
+class Poller:
+    def __init__(
+        self,
+        config: Imds,
+        imds: DocumentSource,
+        store: Store,
+        clock: Clock,
+        *,
+        vm: Vm,
+        commands_topic: str,
+        own_events_only: bool,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._imds = imds
+        self._store = store
+        self._clock = clock
+        self._vm = vm
+        self._commands_topic = commands_topic
+        self._own_events_only = own_events_only
+        self._on_change = on_change
+        self._raw = store.snapshot()
+        self._previous = decode(self._raw) if self._raw else None
+        self._good_at: float | None = None
+        self._began_at = clock.elapsed_s()
+        self._failures = 0
+        self.polls = 0
+        self.problem = "no poll yet"
+        self.polled = asyncio.Event()
+
+    @property
+    def document(self) -> Document | None:
+        """The newest document if it is fresh enough to decide on."""
+        limit_s = 2 * self._config.poll_interval_s + self._config.timeout_s
+        age_s = self.age_s
+        return self._previous if age_s is not None and age_s <= limit_s else None
+
+    @property
+    def age_s(self) -> float | None:
+        return None if self._good_at is None else self._clock.elapsed_s() - self._good_at
+
+    @property
+    def is_blind(self) -> bool:
+        """No good poll for too long; the first one may take its time."""
+        since = self._began_at if self._good_at is None else self._good_at
+        return self._clock.elapsed_s() - since > self._config.stale_after_s
+
+    @property
+    def is_ready(self) -> bool:
+        return self._good_at is not None and not self.is_blind
+
+    @property
+    def last_document(self) -> Document | None:
+        """The newest document, however old."""
+        return self._previous
+
+    async def run(self) -> None:
+        while True:
+            began = self._clock.elapsed_s()
+            delay_s = await self.step()
+            # A fixed cadence; a slow poll is followed at once, never by two.
+            await asyncio.sleep(max(0.0, delay_s - (self._clock.elapsed_s() - began)))
+
+    async def step(self) -> float:
+        """Poll once; return how long to wait from the beginning of this poll."""
+        self.polls += 1
+        try:
+            raw = await self._imds.get_document()
+            self._take(raw)
+        except ImdsUnavailable as error:
+            return self._failed(str(error), error.status, error.retry_after_s)
+        except MalformedDocument as error:
+            return self._failed(f"not a document: {error}", None, None)
+        if self.problem:
+            logger.info("polling works", extra={"after_failures": self._failures})
+        self._failures = 0
+        self.problem = ""
+        self.polled.set()
+        return self._config.poll_interval_s
+
+    def _take(self, raw: bytes) -> None:
+        """An unchanged body is recognised before it is decoded."""
+        first_look = self._good_at is None
+        changed = raw != self._raw and self._record(raw, decode(raw))
+        self._good_at = self._clock.elapsed_s()
+        # After a restart the document may be the old one and still hold work to do.
+        if changed or first_look:
+            self._on_change()
+
+    def _record(self, raw: bytes, document: Document) -> bool:
+        """Whether anything of ours changed."""
+        entries = self._store.entries()
+        posted = {key for key, entry in entries.items() if entry.state in approvals.POSTED}
+        circumstances = diff.Circumstances(
+            now=self._clock.now(), gap=self._is_gap(), posted=frozenset(posted)
+        )
+        transitions = [
+            transition
+            for transition in diff.diff(self._previous, document, circumstances)
+            if self._concerns_us(transition)
+        ]
+        first = self._raw is None
+        drafts = [self._draft(t, document, entries, first=first) for t in transitions]
+        self._store.record(raw, drafts, self._confirm(transitions, entries), self._clock.now())
+        self._raw, self._previous = raw, document
+        for transition in transitions:
+            _log(transition, document)
+        return bool(transitions)
+
+    def _is_gap(self) -> bool:
+        limit_s = max(_GAP_S_MIN, 3 * self._config.poll_interval_s)
+        age_s = self.age_s
+        return age_s is None or age_s > limit_s
+
+    def _concerns_us(self, transition: diff.Transition) -> bool:
+        if not self._own_events_only:
+            return True
+        sights = (transition.scheduled_event, transition.previous)
+        return any(sight is not None and sight.names(self._vm.name) for sight in sights)
+
+    def _draft(
+        self,
+        transition: diff.Transition,
+        document: Document,
+        entries: dict[str, approvals.Entry],
+        *,
+        first: bool,
+    ) -> Draft:
+        scheduled_event = transition.scheduled_event
+        token = self._store.tokens().get(scheduled_event.key) or secrets.token_urlsafe(16)
+        entry = entries.get(scheduled_event.key)
+        state = "foreign" if transition.foreign else (entry.state if entry else "none")
+        cloudevent = cloudevents.from_transition(
+            transition,
+            document,
+            vm=self._vm,
+            leader=self._is_leader(scheduled_event),
+            approval=ApprovalInfo(topic=self._commands_topic, token=token, state=state),
+            now=self._clock.now(),
+        )
+        return Draft(
+            cloudevent=cloudevent,
+            event_id=scheduled_event.event_id,
+            ends=transition.is_end,
+            token=token,
+            fenced=first or scheduled_event.key in self._store.fenced(),
+        )
+
+    def _is_leader(self, scheduled_event: ScheduledEvent) -> bool:
+        return approvals.is_leader(scheduled_event, self._vm.name)
+
+    def _confirm(
+        self, transitions: Sequence[diff.Transition], entries: dict[str, approvals.Entry]
+    ) -> list[Confirmation]:
+        """What started or ended after a POST of ours is confirmed, in the same transaction."""
+        return [
+            Confirmation(event_id=entry.event_id, cloudevent=self._confirmation(entry, transition))
+            for transition in transitions
+            if (transition.is_end or transition.kind == "started")
+            and (entry := entries.get(transition.scheduled_event.key))
+            and entry.state in {"approved", "in-doubt"}
+        ]
+
+    def _confirmation(
+        self, entry: approvals.Entry, transition: diff.Transition
+    ) -> cloudevents.CloudEvent:
+        row = self._store.command(entry.key)
+        outcome = OutcomeData(
+            status="confirmed",
+            detail=f"the event is {transition.kind}",
+            event_id=entry.event_id,
+            idempotency_key=entry.key,
+            rule=row.rule if row else "",
+            command_id=row.command_id if row else "",
+            requested_by=row.source if row else "",
+        )
+        return cloudevents.from_outcome(outcome, vm=self._vm, now=self._clock.now())
+
+    def _failed(self, why: str, status: int | None, retry_after_s: float | None) -> float:
+        if not self.problem or self._failures == 0:
+            logger.warning("poll failed", extra={"why": why})
+        self.problem = why
+        pending = bool(self._previous and self._previous.scheduled_events)
+        delay_s = imds_delay_s(
+            status,
+            self._failures,
+            interval_s=self._config.poll_interval_s,
+            retry_after_s=retry_after_s,
+            cap_s=_BACKOFF_S_MAX_PENDING if pending else _BACKOFF_S_MAX,
+        )
+        self._failures += 1
+        return delay_s
+
+
+def _log(transition: diff.Transition, document: Document) -> None:
+    logger.info(
+        transition.kind,
+        extra={
+            "event_id": transition.scheduled_event.event_id,
+            "event_type": transition.scheduled_event.event_type,
+            "incarnation": document.incarnation,
+        },
+    )
