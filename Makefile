@@ -1,13 +1,10 @@
-# Two commands do all the set-up on a fresh Debian machine: `make demo` and `make test`.
+# `make test` does all the set-up on a fresh Debian machine.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: demo test check format bench lock clean
-
-demo: $(VENV)/.installed
-	$(BIN)/sebridge demo
+.PHONY: test check format lock clean
 
 test: $(VENV)/.installed $(VENV)/.apt
 	$(BIN)/python -m pytest tests
@@ -20,9 +17,6 @@ check: $(VENV)/.installed
 format: $(VENV)/.installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
-
-bench: $(VENV)/.installed $(VENV)/.apt
-	$(BIN)/python -m tests.bench
 
 # Rewrites the pinned requirements from pyproject.toml. Needs `pip install uv`.
 LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes \

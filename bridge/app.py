@@ -254,11 +254,13 @@ class Agent:
             publisher.wake()
 
     async def _connect(self) -> start_request.StartRequestConnection:
-        return await start_request.connect(
+        connection = await start_request.connect(
             self._config.imds.endpoint,
             self._imds.api_version,
             self._config.approvals.connect_timeout_s,
         )
+        self._imds.spend_token()  # the POST never waits, but the next poll may
+        return connection
 
     async def _flush(self, seconds: float) -> None:
         """What is announced leaves before what is done; a dead broker costs `seconds`."""
