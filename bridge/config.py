@@ -166,10 +166,13 @@ class Config(Section, frozen=True):
     def __post_init__(self) -> None:
         if not self.events.sinks and self.commands.source == "none":
             raise ValueError("events.sinks is empty and commands.source is none: nothing to do")
-        uses_hubs = "eventhubs" in self.events.sinks or self.commands.source == "eventhubs"
-        hubs = self.eventhubs
-        if uses_hubs and bool(hubs.connection_string_file) == bool(hubs.namespace):
-            raise ValueError("eventhubs needs connection_string_file or namespace, one of the two")
+        # What is promised for later is refused, not ignored: a safety option least of all.
+        if "eventhubs" in self.events.sinks or self.commands.source == "eventhubs":
+            raise ValueError("eventhubs is not supported by this version")
+        if self.commands.trusted_keys:
+            raise ValueError("commands.trusted_keys is not supported by this version")
+        if self.mqtt.auth == "entra-jwt":
+            raise ValueError("mqtt.auth entra-jwt is not supported by this version")
 
 
 def options() -> Iterator[tuple[tuple[str, ...], Struct, str]]:

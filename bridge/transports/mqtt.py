@@ -1,0 +1,325 @@
+"""MQTT: events, outcomes and status out, commands in, over one connection that always comes back.
+
+The outbox is the truth: a row counts as delivered once every message it makes has its PUBACK. What
+a connection had in flight when it broke is sent again on the next one, so a message may come twice
+and never in the wrong order.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from paho.mqtt.client import MQTTMessage
+
+from bridge.config import Mqtt
+from bridge.core import cloudevents, topics
+from bridge.core.backoff import full_jitter
+from bridge.core.cloudevents import CloudEvent
+from bridge.core.commands import Wire
+from bridge.errors import BridgeError, SinkRejected, SinkUnavailable
+from bridge.transports import Incoming, Outgoing, PendingProvider, TokenProvider
+from bridge.transports.mqtt_connection import (
+    FAILURE_MIN,
+    Connection,
+    Message,
+    ProtocolRefused,
+    Version,
+)
+
+RESUBSCRIBE_S = 60.0
+# A connection that lived shorter than this was no success: the backoff goes on growing.
+STABLE_S = 10.0
+# A token is replaced this long before it expires.
+TOKEN_MARGIN_S = 300.0
+# Far above any receive maximum: only a flood of QoS 0 can get there.
+_COMMANDS_MAX = 1_000
+
+_log = logging.getLogger("sebridge.mqtt")
+
+
+class MqttTransport:
+    name = "mqtt"
+
+    def __init__(
+        self,
+        config: Mqtt,
+        *,
+        root: str,
+        client_id: str,
+        will: Callable[[], bytes],
+        pending: PendingProvider,
+        token_provider: TokenProvider | None = None,
+        take_commands: bool = True,
+        commands_bytes_max: int = 65_536,
+    ) -> None:
+        self.generation = 0
+        self.protocol: Version = "3.1.1" if config.protocol == "3.1.1" else "5"
+        self._config = config
+        self._root = root
+        self._client_id = client_id
+        self._will = will
+        self._pending = pending
+        self._token_provider = token_provider
+        self._take_commands = take_commands
+        self._commands_bytes_max = commands_bytes_max
+        self._connection: Connection | None = None
+        self._closing = asyncio.Event()
+        self._queue: asyncio.Queue[Incoming] = asyncio.Queue(_COMMANDS_MAX)
+        self._status: bytes | None = None
+        self._careful = False  # after a refusal: one row at a time
+        self._only_311 = False  # the broker said so
+        self._link_problem = "not connected yet"
+        self._commands_problem = ""
+        self._expires_at: float | None = None
+
+    @property
+    def problem(self) -> str:
+        return self._link_problem or self._commands_problem
+
+    @property
+    def connected(self) -> bool:
+        return self._connection is not None and not self._connection.closed.done()
+
+    async def run(self) -> None:
+        attempt = 0
+        while not self._closing.is_set():
+            began = time.monotonic()
+            try:
+                await self._connect_and_serve()
+            except BridgeError as error:
+                self._complain(str(error))
+                self._choose_protocol(error)
+            stable = self.generation and time.monotonic() - began > STABLE_S
+            attempt = 0 if stable else attempt + 1
+            delay_s = full_jitter(attempt, random.random(), cap_s=self._config.reconnect_s_max)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), delay_s)
+
+    async def publish(self, batch: Sequence[Outgoing]) -> None:
+        connection = self._connection
+        if connection is None:
+            raise SinkUnavailable(f"mqtt: {self.problem or 'not connected'}")
+        step = 1 if self._careful else max(1, len(batch))
+        delivered = 0
+        rows: list[list[asyncio.Future[None]]] = []
+        try:
+            for start in range(0, len(batch), step):
+                rows = self._submit(batch[start : start + step], connection)
+                for acks in rows:
+                    await self._acknowledged(acks, connection)
+                    delivered += 1
+        except SinkUnavailable as error:
+            raise SinkUnavailable(f"mqtt: {error}", delivered=delivered) from error
+        except SinkRejected as error:
+            self._careful = True
+            await self._settle([ack for acks in rows for ack in acks])
+            permanent = error.permanent
+            text = f"mqtt: {error}"
+            raise SinkRejected(text, delivered=delivered, permanent=permanent) from error
+        self._careful = False
+
+    async def publish_status(self, status: CloudEvent) -> None:
+        self._status = cloudevents.encode(status)
+        connection = self._connection
+        if connection is None:
+            return
+        try:
+            await self._acknowledged([connection.publish(self._status_message())], connection)
+        except BridgeError as error:
+            _log.warning("status not published: %s", error)
+
+    async def commands(self) -> AsyncIterator[Incoming]:
+        while True:
+            yield await self._queue.get()
+
+    async def close(self) -> None:
+        self._closing.set()
+        if self._connection is not None:
+            await self._connection.close()
+
+    async def _connect_and_serve(self) -> None:
+        connection = await self._open()
+        try:
+            self._refresh(connection)
+            await self._serve(connection)
+        finally:
+            self._connection = None
+            await connection.close()
+        if not self._closing.is_set():
+            self._complain(f"connection lost: {connection.closed.result()}")
+
+    async def _open(self) -> Connection:
+        token = ""
+        self._expires_at = None
+        if self._config.auth == "entra-jwt" and self._token_provider is not None:
+            token, self._expires_at = await self._token_provider()
+        connection = Connection(
+            self._config,
+            client_id=self._client_id,
+            version=self.protocol,
+            will=self._structured(f"{self._root}/status", self._will(), retain=True),
+            on_command=self._take,
+            commands_bytes_max=self._commands_bytes_max,
+            token=token,
+        )
+        await connection.open()
+        return connection
+
+    def _refresh(self, connection: Connection) -> None:
+        """What the broker may have forgotten, in one step: no newer row may get ahead of it."""
+        self._connection = connection
+        self.generation += 1
+        self._link_problem = ""
+        _log.info("connected with MQTT %s", connection.version)
+        if self._status is not None:
+            connection.publish(self._status_message()).add_done_callback(_warn)
+        if connection.retain_available:
+            for row in self._pending():
+                connection.publish(self._pending_message(row)).add_done_callback(_warn)
+
+    async def _serve(self, connection: Connection) -> None:
+        lifetime_s = None
+        if self._expires_at is not None:
+            left_s = self._expires_at - time.time()
+            lifetime_s = max(left_s - TOKEN_MARGIN_S, left_s / 2, 1.0)
+        subscribing = asyncio.create_task(self._keep_subscribed(connection))
+        try:
+            await asyncio.wait({connection.closed}, timeout=lifetime_s)
+        finally:
+            subscribing.cancel()
+
+    async def _keep_subscribed(self, connection: Connection) -> None:
+        topic = f"{self._root}/commands"
+        while self._take_commands:
+            try:
+                async with asyncio.timeout(self._config.publish_timeout_s):
+                    code = await connection.subscribe(topic)
+            except (TimeoutError, SinkUnavailable):
+                connection.drop("no SUBACK")
+                return
+            if code < FAILURE_MIN:
+                self._commands_problem = ""
+                return
+            self._commands_problem = f"the broker refuses {topic} with code {code}: no commands"
+            _log.error("%s", self._commands_problem)
+            await asyncio.sleep(RESUBSCRIBE_S)
+
+    def _choose_protocol(self, error: BridgeError) -> None:
+        """Only an explicit refusal is remembered; a broken attempt just tries the other one."""
+        if self._config.protocol != "auto" or self._config.auth == "entra-jwt":
+            return
+        refused = isinstance(error, ProtocolRefused) and self.protocol == "5"
+        if isinstance(error, ProtocolRefused) and error.explicit and self.protocol == "5":
+            self._only_311 = True
+        self.protocol = "3.1.1" if refused or self._only_311 else "5"
+
+    def _complain(self, problem: str) -> None:
+        if problem != self._link_problem:
+            _log.warning("%s", problem)
+        self._link_problem = problem
+
+    def _take(self, connection: Connection, message: MQTTMessage) -> None:
+        properties = getattr(message, "properties", None)
+        reply_topic = getattr(properties, "ResponseTopic", "")
+        allowed = topics.is_allowed_reply(reply_topic, self._config.response_topic_prefix)
+        incoming = Incoming(
+            wire=Wire(
+                payload=bytes(message.payload),
+                content_type=getattr(properties, "ContentType", ""),
+                attributes=tuple(getattr(properties, "UserProperty", ())),
+                retained=message.retain,
+            ),
+            ack=lambda: connection.ack(message),
+            reply_topic=reply_topic if allowed else "",
+            correlation=getattr(properties, "CorrelationData", None),
+        )
+        try:
+            self._queue.put_nowait(incoming)
+        except asyncio.QueueFull:
+            connection.drop("too many commands wait: the broker shall send them again")
+
+    def _submit(
+        self, batch: Sequence[Outgoing], connection: Connection
+    ) -> list[list[asyncio.Future[None]]]:
+        rows: list[list[asyncio.Future[None]]] = []
+        for row in batch:
+            acks = [connection.publish(message) for message in self._messages(row, connection)]
+            rows.append(acks)
+            if any(ack.done() for ack in acks):  # refused before it left: keep the order
+                break
+            if row.reply_topic and connection.version == "5":
+                reply = self._message(row.reply_topic, row.cloudevent, correlation=row.correlation)
+                # The sender chose this topic: its refusal must not hold back the outbox.
+                connection.publish(reply).add_done_callback(_warn)
+        return rows
+
+    async def _acknowledged(
+        self, acks: Sequence[asyncio.Future[None]], connection: Connection
+    ) -> None:
+        """In time, or the connection is given up: nobody knows what it still holds."""
+        timeout_s = self._config.publish_timeout_s
+        _, late = await asyncio.wait(acks, timeout=timeout_s)
+        if late:
+            connection.drop(f"no PUBACK within {timeout_s:g} s")
+        for ack in acks:
+            await ack
+
+    async def _settle(self, acks: Sequence[asyncio.Future[None]]) -> None:
+        """Let what is in flight land, so that the next attempt starts from a quiet wire."""
+        await asyncio.wait(acks, timeout=self._config.publish_timeout_s)
+
+    def _messages(self, row: Outgoing, connection: Connection) -> list[Message]:
+        messages = [self._message(f"{self._root}/{row.channel}", row.cloudevent)]
+        if row.channel == "events" and row.event_id and connection.retain_available:
+            messages.append(self._pending_message(row))
+        return messages
+
+    def _pending_message(self, row: Outgoing) -> Message:
+        topic = topics.pending(self._root, row.event_id)
+        if row.ends:
+            return Message(topic=topic, payload=b"", retain=True)
+        return self._message(topic, row.cloudevent, retain=True)
+
+    def _status_message(self) -> Message:
+        assert self._status is not None
+        retain = self._connection is None or self._connection.retain_available
+        return self._message(f"{self._root}/status", self._status, retain=retain)
+
+    def _message(
+        self,
+        topic: str,
+        structured: bytes,
+        *,
+        retain: bool = False,
+        correlation: bytes | None = None,
+    ) -> Message:
+        if self._config.content_mode == "structured" or self.protocol != "5":
+            return self._structured(topic, structured, retain=retain, correlation=correlation)
+        event = cloudevents.decode(structured)
+        return Message(
+            topic=topic,
+            payload=bytes(event.data),
+            retain=retain,
+            content_type=cloudevents.JSON_CONTENT_TYPE,
+            attributes=tuple(cloudevents.attributes(event).items()),
+            correlation=correlation,
+        )
+
+    def _structured(
+        self, topic: str, structured: bytes, *, retain: bool, correlation: bytes | None = None
+    ) -> Message:
+        return Message(
+            topic=topic,
+            payload=structured,
+            retain=retain,
+            content_type=cloudevents.STRUCTURED_CONTENT_TYPE,
+            correlation=correlation,
+        )
+
+
+def _warn(future: asyncio.Future[None]) -> None:
+    if not future.cancelled() and (error := future.exception()):
+        _log.warning("not published: %s", error)

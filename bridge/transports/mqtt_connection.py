@@ -1,0 +1,345 @@
+"""One MQTT connection, from CONNECT to its end. It is never reopened: a new one takes its place.
+
+Threads. paho runs its own network thread (`loop_start`), and that thread only hops: each callback
+is one line that hands its arguments to the event loop with `call_soon_threadsafe`. It must never
+wait for the loop, because paho calls `on_publish` while it holds the mutex that `publish()` takes.
+All state here therefore belongs to the event loop, and there are no locks of ours. An ack cannot
+overtake the registration of its future: both happen on the loop, the registration in the same step
+as the publish. Only the blocking `connect()` (DNS, TCP, TLS) runs in a worker thread.
+
+A new paho Client for each connection: what paho had queued dies with it; the outbox is the truth.
+"""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+from paho.mqtt.client import Client, MQTTMessage
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from bridge.config import Mqtt
+from bridge.configfile import read_secret
+from bridge.errors import SinkRejected, SinkUnavailable
+
+Version = Literal["5", "3.1.1"]
+
+# The kernel gives up on unacknowledged bytes after this long, not after its usual quarter hour.
+TCP_USER_TIMEOUT_MS = 30_000
+UNSUPPORTED_PROTOCOL = 132
+PACKET_TOO_LARGE = 0x95
+FAILURE_MIN = 0x80
+# Topic, properties and headers around a command's payload.
+_OVERHEAD_BYTES = 65_536
+_PACKET_BYTES_MAX = 268_435_460  # what MQTT's length field can say
+_GOODBYE_S = 1.0
+
+
+class ProtocolRefused(SinkUnavailable):
+    """The broker may not speak this version; `explicit` when it said so in a CONNACK."""
+
+    def __init__(self, message: str, *, explicit: bool) -> None:
+        super().__init__(message)
+        self.explicit = explicit
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """What to publish, in either version's terms; 3.1.1 leaves out all but the first three."""
+
+    topic: str
+    payload: bytes
+    retain: bool = False
+    content_type: str = ""
+    attributes: tuple[tuple[str, str], ...] = ()
+    correlation: bytes | None = None
+
+
+class Connection:
+    def __init__(
+        self,
+        config: Mqtt,
+        *,
+        client_id: str,
+        version: Version,
+        will: Message,
+        on_command: Callable[["Connection", MQTTMessage], None],
+        commands_bytes_max: int,
+        token: str = "",
+    ) -> None:
+        self.version = version
+        self.retain_available = True
+        self._config = config
+        self._token = token
+        self._on_command = on_command
+        self._commands_bytes_max = commands_bytes_max
+        self._loop = asyncio.get_running_loop()
+        self.closed: asyncio.Future[str] = self._loop.create_future()
+        self._connack: asyncio.Future[None] = self._future()
+        self._waiting: deque[tuple[Message, asyncio.Future[None]]] = deque()
+        self._acks: dict[int, asyncio.Future[None]] = {}
+        self._subacks: dict[int, asyncio.Future[int]] = {}
+        self._arrived: deque[MQTTMessage] = deque()
+        self._handled: set[int] = set()  # identities of messages in _arrived
+        self._window = config.inflight_max
+        self._bytes_max = _PACKET_BYTES_MAX
+        self._abandoned = False
+        self._client = self._build(client_id, will)
+
+    async def open(self) -> None:
+        """Return once the broker has said yes. Raises SinkUnavailable, or ProtocolRefused."""
+        place = f"{self._config.host}:{self._config.port}"
+        try:
+            async with asyncio.timeout(self._config.connect_timeout_s):
+                await asyncio.to_thread(self._connect)
+                await self._connack
+        except TimeoutError as error:
+            raise SinkUnavailable(f"connect to {place}: no answer in time") from error
+        except (OSError, ValueError) as error:
+            raise SinkUnavailable(f"connect to {place}: {error}") from error
+        finally:
+            if not self._connack.done() or self._connack.cancelled() or self._connack.exception():
+                self._abandoned = True
+                self.drop("connection attempt ended")
+
+    def publish(self, message: Message) -> asyncio.Future[None]:
+        """A future that the PUBACK resolves; SinkRejected or SinkUnavailable otherwise."""
+        future = self._future()
+        size = self._size(message)
+        if self.closed.done():
+            future.set_exception(SinkUnavailable(f"connection lost: {self.closed.result()}"))
+        elif size > self._bytes_max:
+            text = f"{message.topic}: {size} bytes, the broker takes {self._bytes_max} at most"
+            future.set_exception(SinkRejected(text, permanent=True))
+        else:
+            self._waiting.append((message, future))
+            self._send_waiting()
+        return future
+
+    async def subscribe(self, topic: str) -> int:
+        """The SUBACK's reason code; 128 and above are refusals."""
+        options = SubscribeOptions(qos=1, retainAsPublished=True, retainHandling=0)
+        if self.version == "5":
+            result, mid = self._client.subscribe(topic, options=options)
+        else:
+            result, mid = self._client.subscribe(topic, qos=1)
+        if result != MQTTErrorCode.MQTT_ERR_SUCCESS or mid is None or self.closed.done():
+            raise SinkUnavailable(f"subscribe to {topic}: connection lost")
+        future: asyncio.Future[int] = self._loop.create_future()
+        self._subacks[mid] = future
+        future.add_done_callback(_look)
+        return await future
+
+    def ack(self, message: MQTTMessage) -> None:
+        """Acks leave in order of arrival, as MQTT demands: an early one waits for its elders."""
+        self._handled.add(id(message))
+        while self._arrived and id(self._arrived[0]) in self._handled:
+            first = self._arrived.popleft()
+            self._handled.discard(id(first))
+            if not self.closed.done():
+                self._client.ack(first.mid, first.qos)
+
+    def drop(self, why: str) -> None:
+        """End it now, without a goodbye."""
+        self._shut_socket()
+        self._end(why)
+
+    async def close(self) -> None:
+        """A clean DISCONNECT, so that no last will is sent; then the thread's end."""
+        self._client.disconnect()
+        await asyncio.wait({self.closed}, timeout=_GOODBYE_S)
+        self.drop("closed")
+        with contextlib.suppress(AttributeError):  # paho's thread clears itself while we look
+            await asyncio.to_thread(self._client.loop_stop)
+
+    def _build(self, client_id: str, will: Message) -> Client:
+        client = Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=client_id,
+            clean_session=None if self.version == "5" else False,
+            protocol=MQTTProtocolVersion.MQTTv5
+            if self.version == "5"
+            else MQTTProtocolVersion.MQTTv311,
+            reconnect_on_failure=False,
+            manual_ack=True,
+        )
+        client.connect_timeout = self._config.connect_timeout_s
+        client.max_inflight_messages = 0  # the window is kept here: only CONNACK tells its size
+        client.will_set(
+            will.topic,
+            will.payload,
+            qos=1,
+            retain=will.retain,
+            properties=self._properties(will, PacketTypes.WILLMESSAGE),
+        )
+        client.on_socket_open = lambda _client, _data, sock: _set_options(sock)
+        client.on_connect = lambda _client, _data, _flags, code, properties: self._hop(
+            self._connected, code, properties
+        )
+        client.on_disconnect = lambda _client, _data, _flags, code, _properties: self._hop(
+            self._end, str(code)
+        )
+        client.on_publish = lambda _client, _data, mid, code, _properties: self._hop(
+            self._published, mid, code
+        )
+        client.on_subscribe = lambda _client, _data, mid, codes, _properties: self._hop(
+            self._subscribed, mid, codes
+        )
+        client.on_message = lambda _client, _data, message: self._hop(self._arrive, message)
+        return client
+
+    def _connect(self) -> None:
+        """Blocks; in a worker thread."""
+        config, client = self._config, self._client
+        if config.tls.enabled:
+            client.tls_set_context(_tls_context(config))
+        if config.username:
+            password = config.password_file and read_secret(config.password_file, "password_file")
+            client.username_pw_set(config.username, password or None)
+        if self.version == "5":
+            client.connect(
+                config.host,
+                config.port,
+                config.keepalive_s,
+                clean_start=False,
+                properties=self._connect_properties(),
+            )
+        else:
+            client.connect(config.host, config.port, config.keepalive_s)
+        if self._abandoned:
+            self._shut_socket()
+        client.loop_start()
+
+    def _connect_properties(self) -> Properties:
+        """No user properties: Event Grid refuses them here."""
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties.SessionExpiryInterval = self._config.session_expiry_s
+        properties.ReceiveMaximum = self._config.receive_max
+        properties.MaximumPacketSize = self._commands_bytes_max + _OVERHEAD_BYTES
+        if self._token:
+            properties.AuthenticationMethod = "OAUTH2-JWT"
+            properties.AuthenticationData = self._token.encode()
+        return properties
+
+    def _properties(self, message: Message, packet: int) -> Properties | None:
+        if self.version != "5":
+            return None
+        properties = Properties(packet)  # type: ignore[no-untyped-call]
+        if message.content_type:
+            properties.PayloadFormatIndicator = 1
+            properties.ContentType = message.content_type
+        if message.attributes:
+            properties.UserProperty = list(message.attributes)
+        if message.correlation is not None:
+            properties.CorrelationData = message.correlation
+        return properties
+
+    def _size(self, message: Message) -> int:
+        properties = self._properties(message, PacketTypes.PUBLISH)
+        size = 2 + len(message.topic.encode()) + 2 + len(message.payload)
+        extra = len(properties.pack()) if properties else 0  # type: ignore[no-untyped-call]
+        return 5 + size + extra
+
+    def _send_waiting(self) -> None:
+        while self._waiting and len(self._acks) < self._window:
+            message, future = self._waiting.popleft()
+            properties = self._properties(message, PacketTypes.PUBLISH)
+            try:
+                info = self._client.publish(
+                    message.topic, message.payload, 1, message.retain, properties
+                )
+            except ValueError as error:
+                future.set_exception(SinkRejected(f"{message.topic}: {error}", permanent=True))
+            else:
+                self._acks[info.mid] = future
+
+    # From here on: what the network thread hops into, always on the event loop.
+
+    def _hop(self, handler: Callable[..., None], *arguments: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+            self._loop.call_soon_threadsafe(handler, *arguments)
+
+    def _connected(self, code: Any, properties: Properties) -> None:
+        if self._connack.done():
+            return
+        if code.value == UNSUPPORTED_PROTOCOL:
+            text = f"the broker does not speak MQTT {self.version}"
+            self._connack.set_exception(ProtocolRefused(text, explicit=True))
+        elif code.value >= FAILURE_MIN:
+            self._connack.set_exception(SinkUnavailable(f"the broker refuses us: {code}"))
+        else:
+            self._window = min(self._window, getattr(properties, "ReceiveMaximum", self._window))
+            self._bytes_max = getattr(properties, "MaximumPacketSize", self._bytes_max)
+            self.retain_available = bool(getattr(properties, "RetainAvailable", 1))
+            self._connack.set_result(None)
+
+    def _published(self, mid: int, code: Any) -> None:
+        future = self._acks.pop(mid, None)
+        if future and not future.done():
+            if code.value >= FAILURE_MIN:
+                permanent = code.value == PACKET_TOO_LARGE
+                error = SinkRejected(f"the broker refuses it: {code}", permanent=permanent)
+                future.set_exception(error)
+            else:  # 0x10, nobody listens, is an acceptance, too
+                future.set_result(None)
+        self._send_waiting()
+
+    def _subscribed(self, mid: int, codes: list[Any]) -> None:
+        future = self._subacks.pop(mid, None)
+        if future and not future.done():
+            future.set_result(max(code.value for code in codes))
+
+    def _arrive(self, message: MQTTMessage) -> None:
+        self._arrived.append(message)
+        self._on_command(self, message)
+
+    def _end(self, why: str) -> None:
+        if not self._connack.done():
+            text = f"closed before CONNACK: {why}"
+            self._connack.set_exception(ProtocolRefused(text, explicit=False))
+        if not self.closed.done():
+            self.closed.set_result(why)
+        waiting = (future for _, future in self._waiting)
+        left: list[asyncio.Future[Any]] = [*self._acks.values(), *waiting, *self._subacks.values()]
+        for future in left:
+            if not future.done():
+                future.set_exception(SinkUnavailable(f"connection lost: {why}"))
+        self._acks.clear()
+        self._subacks.clear()
+        self._waiting.clear()
+
+    def _shut_socket(self) -> None:
+        sock = self._client.socket()
+        if isinstance(sock, socket.socket):
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def _future(self) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = self._loop.create_future()
+        future.add_done_callback(_look)
+        return future
+
+
+def _look(future: asyncio.Future[Any]) -> None:
+    """A failure that nobody awaits any more is no news."""
+    if not future.cancelled():
+        future.exception()
+
+
+def _set_options(sock: Any) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TCP_USER_TIMEOUT_MS)
+
+
+def _tls_context(config: Mqtt) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=config.tls.ca_file or None)
+    if config.tls.cert_file:
+        context.load_cert_chain(config.tls.cert_file, config.tls.key_file)
+    return context
