@@ -131,7 +131,7 @@ def _command(attributes: Mapping[str, Any], data: Any) -> Command:
     if not isinstance(data, dict):
         raise _Bad("data is not an object")
     _refuse_unknown(data, _DATA_KEYS, "data")
-    expect = data.get("expect") or {}
+    expect = {} if data.get("expect") is None else data["expect"]
     if not isinstance(expect, dict):
         raise _Bad("data.expect is not an object")
     _refuse_unknown(expect, _EXPECT_KEYS, "data.expect")
@@ -189,11 +189,12 @@ def _moment(fields: Mapping[str, Any], key: str) -> datetime | None:
         return None
     try:
         moment = datetime.fromisoformat(value)
-        if moment.tzinfo is None:
-            raise _Bad(f"{key} has no time zone")
-        return moment.astimezone(UTC)
+        utc = moment.astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise _Bad(f"{key} is not an RFC 3339 time") from error
+    if moment.tzinfo is None:
+        raise _Bad(f"{key} has no time zone")
+    return utc
 
 
 def _reason(data: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ pass through, not crash. What cannot be understood as a whole is refused as a wh
 document with one event left out would look like the end of that event.
 """
 
+import re
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -140,8 +141,8 @@ def _decode_resources(value: object) -> tuple[str, ...]:
 
 def _decode_duration(value: object) -> int | None:
     """Microsoft's own sample wraps it in int(): older services wrote a string."""
-    if isinstance(value, str) and value.strip().lstrip("-").isdecimal():
-        value = int(value[:20])
+    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value.strip()):
+        value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
         return None
     return value

@@ -5,12 +5,16 @@ command could show one EventId to a reviewer and another to us. Never raises but
 """
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 # SQLite's integers end here, and nothing that Azure counts comes near.
 INTEGER_MAX = 2**63 - 1
+# Azure's documents are four levels deep. What nests further could be read here and then fail
+# when it is written again, further down the stack.
+DEPTH_MAX = 64
 
 
 class NotJson(ValueError):
@@ -29,14 +33,30 @@ def decode_object(raw: bytes, *, bytes_max: int) -> dict[str, Any]:
         raise NotJson(str(error) or type(error).__name__) from error
     if not isinstance(value, dict):
         raise NotJson(f"expected an object, got {type(value).__name__}")
+    _refuse_extremes(value)
     return value
 
 
 def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> None:
     seen = set()
-    for key, value in pairs:
+    for key, _ in pairs:
         if key in seen:
             raise NotJson(f"duplicate key {key[:64]!r}")
-        if isinstance(value, int) and abs(value) > INTEGER_MAX:
-            raise NotJson(f"the number at {key[:64]!r} is out of range")
         seen.add(key)
+
+
+def _refuse_extremes(value: dict[str, Any]) -> None:
+    level: list[Any] = [value]
+    for _ in range(DEPTH_MAX):
+        if any(isinstance(item, int) and abs(item) > INTEGER_MAX for item in level):
+            raise NotJson("a number is out of range")
+        level = [part for item in level for part in _parts(item)]
+        if not level:
+            return
+    raise NotJson(f"nested deeper than {DEPTH_MAX} levels")
+
+
+def _parts(item: object) -> Iterable[Any]:
+    if isinstance(item, dict):
+        return item.values()
+    return item if isinstance(item, list) else ()
