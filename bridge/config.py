@@ -13,7 +13,8 @@ from msgspec import Meta, Struct
 from bridge.core import topics
 from bridge.core.policy import Rule
 
-Positive = Annotated[float, Meta(gt=0)]
+# A year at most: TOML knows inf, and no timer does.
+Positive = Annotated[float, Meta(gt=0, le=31_536_000)]
 Count = Annotated[int, Meta(gt=0)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 SinkName = Literal["mqtt", "eventhubs", "stdout"]
@@ -70,7 +71,7 @@ class Approvals(Section, frozen=True):
     multi_vm: Literal["leader", "any", "refuse"] = "leader"
     in_doubt: Literal["watch", "repost"] = "watch"
     first_document: Literal["allow", "refuse"] = "allow"
-    flush_s: Annotated[float, Meta(ge=0)] = 5.0
+    flush_s: Annotated[float, Meta(ge=0, le=31_536_000)] = 5.0
     connect_timeout_s: Positive = 2.0
     answer_timeout_s: Positive = 10.0
     rules: tuple[Rule, ...] = ()

@@ -29,7 +29,7 @@ def load(path: str | None, environment: Mapping[str, str] | None = None) -> Conf
 
 
 def read_secret(path: str, what: str) -> str:
-    """The first line of a secret's file; its content never appears in a message."""
+    """The text of a secret's file, trimmed; its content never appears in a message."""
     try:
         secret = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -1,56 +1,116 @@
-"""The direction of imports, held by a test: cli → app → loops and adapters → core."""
+"""The architecture as tests: who may import whom, and how long a file may be."""
 
 import ast
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[1] / "bridge"
-IMPURE = {"asyncio", "socket", "time", "random", "logging", "os", "sqlite3", "aiohttp", "secrets"}
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FILES = sorted((ROOT / "bridge").rglob("*.py"))
+LINES_MAX = 300
+PURE = {
+    "collections", "datetime", "email", "enum", "hashlib", "hmac", "base64", "binascii", "json",
+    "functools", "itertools", "math", "msgspec", "operator", "re", "string", "struct", "types",
+    "typing", "urllib", "uuid",
+}  # fmt: skip
 ADAPTERS = (
     "bridge.imds",
     "bridge.start_request",
     "bridge.store",
-    "bridge.http",
     "bridge.transports",
+    "bridge.http",
 )
+MAY_IMPORT_APP = {"bridge.app", "bridge.cli", "bridge.__main__"}
 
 
-def imports(path: Path) -> set[str]:
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(path: Path) -> set[str]:
+    """Every module that the file imports, anywhere in it; names of `bridge` as modules."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return names
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import hides where it comes from"
+            base = node.module or ""
+            found.add(base)
+            found |= {name for a in node.names if is_module(name := f"{base}.{a.name}")}
+    return found - {"bridge"}
 
 
-def test_core_is_pure() -> None:
-    """The core imports itself, values and nothing that acts."""
-    for path in (PACKAGE / "core").glob("*.py"):
-        found = imports(path)
-        assert not {name.partition(".")[0] for name in found} & IMPURE, path
-        ours = {name for name in found if name.startswith("bridge.")}
-        assert all(name.startswith("bridge.core") for name in ours), (path, ours)
+def is_module(name: str) -> bool:
+    path = ROOT.joinpath(*name.split("."))
+    return path.is_dir() or path.with_suffix(".py").is_file()
 
 
-def test_simulator_shares_nothing_with_the_agent() -> None:
-    """A misreading of Azure's document must not be made twice."""
-    for path in (PACKAGE / "simulator").glob("*.py"):
-        ours = {name for name in imports(path) if name.startswith("bridge.")}
-        assert all(name.startswith("bridge.simulator") for name in ours), (path, ours)
+def is_within(module: str, *packages: str) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
 
 
-def test_adapters_do_not_import_each_other() -> None:
-    """Each adapter knows the core and its own config; GET and POST of IMDS are one adapter."""
-    for name in ("imds.py", "http.py", "transports/mqtt.py", "transports/stdout.py"):
-        found = imports(PACKAGE / name)
-        own = "bridge." + name.removesuffix(".py").replace("/", ".")
-        others = {a for a in ADAPTERS if a != own and not own.startswith(a)}
-        assert not {f for f in found if f.startswith(tuple(others))}, name
+def adapter_of(module: str) -> str | None:
+    """The adapter that a module belongs to: each transport is one of its own."""
+    if is_within(module, "bridge.transports") and module != "bridge.transports":
+        return ".".join(module.split(".")[:3]).removesuffix("_codec")
+    return next(
+        (a for a in ADAPTERS if module != "bridge.transports" and is_within(module, a)), None
+    )
 
 
-def test_only_the_command_line_imports_the_app() -> None:
-    """The composition root is nobody's library."""
-    for path in PACKAGE.rglob("*.py"):
-        if path.name not in {"cli.py", "app.py"}:
-            assert "bridge.app" not in imports(path), path
+by_module = pytest.mark.parametrize("path", FILES, ids=module_of)
+
+
+@by_module
+def test_core_imports_only_core_and_pure_modules(path: Path) -> None:
+    """The heart does no I/O, reads no clock, rolls no dice and logs nothing."""
+    if not is_within(module_of(path), "bridge.core"):
+        return
+
+    foreign = {
+        name
+        for name in imports_of(path)
+        if not is_within(name, "bridge.core") and name.partition(".")[0] not in PURE
+    }
+
+    assert foreign == set()
+
+
+@by_module
+def test_simulator_imports_nothing_else_of_bridge(path: Path) -> None:
+    """A simulator that shared code with the agent would share its mistakes."""
+    if not is_within(module_of(path), "bridge.simulator"):
+        return
+
+    shared = {n for n in imports_of(path) if is_within(n, "bridge")}
+
+    assert {n for n in shared if not is_within(n, "bridge.simulator")} == set()
+
+
+@by_module
+def test_adapters_never_import_each_other(path: Path) -> None:
+    """IMDS, store, transports and HTTP meet in the app only."""
+    mine = adapter_of(module_of(path))
+    if mine is None:
+        return
+
+    others = {name for name in imports_of(path) if adapter_of(name) not in {None, mine}}
+
+    assert others == set()
+
+
+@by_module
+def test_nothing_but_the_entry_points_imports_app(path: Path) -> None:
+    """The app knows everybody; nobody knows the app."""
+    if module_of(path) in MAY_IMPORT_APP:
+        return
+
+    assert {n for n in imports_of(path) if is_within(n, "bridge.app")} == set()
+
+
+@by_module
+def test_file_stays_short(path: Path) -> None:
+    """A file that needs more lines has two subjects."""
+    assert len(path.read_text(encoding="utf-8").splitlines()) < LINES_MAX

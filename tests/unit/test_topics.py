@@ -1,0 +1,84 @@
+"""Names become topics only when they cannot mean anything else."""
+
+import pytest
+
+from bridge.core import topics
+
+TEMPLATE = "sebridge/v1/{resource_group}/{vm_name}"
+
+
+def test_fill_root_puts_the_names_in() -> None:
+    """Both fields are replaced."""
+    actual = topics.fill_root(TEMPLATE, resource_group="rg", vm_name="web_3")
+
+    assert actual == "sebridge/v1/rg/web_3"
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "+", "#", "a+", "a#b", "a\0", "a\n", "a\x7f"])
+def test_fill_root_unsafe_name_raises_bad_topic(name: str) -> None:
+    """A name with a meaning in topics is refused, never escaped away."""
+    with pytest.raises(topics.BadTopic) as caught:
+        topics.fill_root(TEMPLATE, resource_group="rg", vm_name=name)
+
+    assert f"vm_name {name!r} cannot stand in a topic" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("template", "why"),
+    [
+        ("", "does not make a topic name"),
+        ("/a", "does not make a topic name"),
+        ("$SYS/a", "does not make a topic name"),
+        ("a/", "does not make a topic name"),
+        ("a/+", "does not make a topic name"),
+        ("a/#", "does not make a topic name"),
+        ("a\0", "does not make a topic name"),
+        ("a/{zone}", "has a field other than"),
+        ("a/{vm_name", "has a field other than"),
+    ],
+)
+def test_check_template_hopeless_template_raises_bad_topic(template: str, why: str) -> None:
+    """A template that could never work is refused at the start."""
+    with pytest.raises(topics.BadTopic) as caught:
+        topics.check_template(template)
+
+    assert why in str(caught.value)
+
+
+@pytest.mark.parametrize("template", [TEMPLATE, "a", "{vm_name}", "a//b"])
+def test_check_template_good_template_passes(template: str) -> None:
+    """A template need not use both names."""
+    topics.check_template(template)
+
+
+def test_root_filter_covers_all_vms_or_one() -> None:
+    """Without a name the filter takes every VM, with one every resource group."""
+    assert topics.root_filter(TEMPLATE) == "sebridge/v1/+/+"
+    assert topics.root_filter(TEMPLATE, vm_name="web_3") == "sebridge/v1/+/web_3"
+    with pytest.raises(topics.BadTopic):
+        topics.root_filter(TEMPLATE, vm_name="#")
+
+
+def test_pending_escapes_the_event_id() -> None:
+    """An EventId cannot add a level or a wildcard."""
+    assert topics.pending("root", "A/+#") == "root/pending/A%2F%2B%23"
+
+
+@pytest.mark.parametrize(
+    ("topic", "prefix", "expected"),
+    [
+        ("sebridge/replies/1", "sebridge/", True),
+        ("other/replies/1", "sebridge/", False),
+        ("sebridge/replies/1", "", False),
+        ("sebridge/+", "sebridge/", False),
+        ("sebridge/#", "sebridge/", False),
+        ("sebridge/\0", "sebridge/", False),
+        ("sebridge/" + "a" * 65_526, "sebridge/", True),
+        ("sebridge/" + "a" * 65_527, "sebridge/", False),
+    ],
+)
+def test_is_allowed_reply_only_plain_names_below_the_prefix(
+    topic: str, prefix: str, expected: bool
+) -> None:
+    """A command cannot make the agent publish wherever it likes."""
+    assert topics.is_allowed_reply(topic, prefix) is expected
