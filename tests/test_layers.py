@@ -18,8 +18,10 @@ ADAPTERS = (
     "bridge.start_request",
     "bridge.store",
     "bridge.transports",
+    "bridge.feeds",
     "bridge.http",
 )
+PORTS = ("bridge.transports", "bridge.feeds")
 MAY_IMPORT_APP = {"bridge.app", "bridge.cli", "bridge.__main__"}
 
 
@@ -53,11 +55,11 @@ def is_within(module: str, *packages: str) -> bool:
 
 def adapter_of(module: str) -> str | None:
     """The adapter that a module belongs to: each transport is one of its own."""
-    if is_within(module, "bridge.transports") and module != "bridge.transports":
-        return ".".join(module.split(".")[:3]).removesuffix("_codec")
-    return next(
-        (a for a in ADAPTERS if module != "bridge.transports" and is_within(module, a)), None
-    )
+    if module in PORTS:
+        return None
+    if is_within(module, *PORTS):
+        return ".".join(module.split(".")[:3])
+    return next((a for a in ADAPTERS if is_within(module, a)), None)
 
 
 by_module = pytest.mark.parametrize("path", FILES, ids=module_of)
