@@ -21,12 +21,9 @@ from bridge.config import Imds
 from bridge.core.cloudevents import Vm
 from bridge.core.strict_json import NotJson, decode_object
 from bridge.errors import ImdsUnavailable, StoreError
-from bridge.version import VERSION
+from bridge.imds_wire import INSTANCE, SCHEDULED_EVENTS, USER_AGENT, excerpt
 
-USER_AGENT = f"sebridge/{VERSION}"
 HEADERS = {"Metadata": "true", "User-Agent": USER_AGENT, "Accept-Encoding": "identity"}
-SCHEDULED_EVENTS = "/metadata/scheduledevents"
-INSTANCE = "/metadata/instance"
 BODY_BYTES_MAX = 4 * 1024 * 1024
 OLDER_DOCUMENT_VERSIONS = ("2019-08-01", "2019-01-01")
 # Another list than the one above: IMDS versions /metadata/instance apart.
@@ -217,13 +214,6 @@ class ImdsClient:
         with contextlib.suppress(ValueError, TypeError, OverflowError):
             return max(0.0, (parsedate_to_datetime(value) - self._clock.now()).total_seconds())
         return None
-
-
-def excerpt(raw: bytes, *, characters_max: int = 200) -> str:
-    """What a person can read of a body, on one line."""
-    text = raw[: characters_max * 8].decode("utf-8", "replace")
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return line[:characters_max]
 
 
 async def _read_body(content: aiohttp.StreamReader) -> bytes:

@@ -7,13 +7,12 @@ proves that nothing left this machine.
 
 import asyncio
 import re
-from typing import Literal
 from urllib.parse import urlsplit
 
 import msgspec
 
 from bridge.errors import ImdsUnavailable
-from bridge.imds import SCHEDULED_EVENTS, USER_AGENT, excerpt
+from bridge.imds_wire import SCHEDULED_EVENTS, USER_AGENT, excerpt
 
 ANSWER_BYTES_MAX = 64 * 1024
 # Once the status is known, this long for the words that explain it.
@@ -21,25 +20,10 @@ DETAIL_TIMEOUT_S = 1.0
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.[0-9] ([1-9][0-9]{2})(?: [^\r\n]*)?\r?\n")
 
-Verdict = Literal["approved", "retry", "rejected", "in-doubt"]
-
 
 class PostResult(msgspec.Struct, frozen=True):
     status: int | None  # None: sent, perhaps, and no answer that can be trusted
     detail: str
-
-
-def verdict(status: int | None) -> Verdict:
-    """What an answer proves. A 5xx or 3xx does not say that nothing was applied."""
-    match status:
-        case 200:
-            return "approved"
-        case 429:
-            return "retry"
-        case 400 | 403 | 404 | 405:
-            return "rejected"
-        case _:
-            return "in-doubt"
 
 
 async def connect(endpoint: str, api_version: str, timeout_s: float) -> "StartRequestConnection":

@@ -21,13 +21,10 @@ from bridge.core.cloudevents import CloudEvent
 from bridge.core.commands import Wire
 from bridge.errors import BridgeError, SinkRejected, SinkUnavailable
 from bridge.transports import Incoming, Outgoing, PendingProvider, TokenProvider
-from bridge.transports.mqtt_connection import (
-    FAILURE_MIN,
-    Connection,
-    Message,
-    ProtocolRefused,
-    Version,
-)
+from bridge.transports.mqtt.client import Message, Version
+from bridge.transports.mqtt.connection import FAILURE_MIN, Connection, ProtocolRefused
+from bridge.transports.mqtt.messages import Messages
+from bridge.transports.mqtt.retained import StaleRetained
 
 RESUBSCRIBE_S = 60.0
 # A connection that lived shorter than this was no success: the backoff goes on growing.
@@ -51,18 +48,22 @@ class MqttTransport:
         client_id: str,
         will: Callable[[], bytes],
         pending: PendingProvider,
+        pending_known: asyncio.Event | None = None,
         token_provider: TokenProvider | None = None,
+        publish_events: bool = True,
         take_commands: bool = True,
         commands_bytes_max: int = 65_536,
     ) -> None:
         self.generation = 0
         self.protocol: Version = "3.1.1" if config.protocol == "3.1.1" else "5"
         self._config = config
-        self._root = root
+        self._messages = Messages(root, config.content_mode, replies_only=not publish_events)
+        self._stale = StaleRetained(self._messages, pending, pending_known or asyncio.Event())
         self._client_id = client_id
         self._will = will
         self._pending = pending
         self._token_provider = token_provider
+        self._publish_events = publish_events
         self._take_commands = take_commands
         self._commands_bytes_max = commands_bytes_max
         self._connection: Connection | None = None
@@ -127,7 +128,9 @@ class MqttTransport:
         if connection is None:
             return
         try:
-            await self._acknowledged([connection.publish(self._status_message())], connection)
+            await self._acknowledged(
+                [connection.publish(self._status_message(connection))], connection
+            )
         except BridgeError as error:
             _log.warning("status not published: %s", error)
 
@@ -160,7 +163,7 @@ class MqttTransport:
             self._config,
             client_id=self._client_id,
             version=self.protocol,
-            will=self._structured(f"{self._root}/status", self._will(), retain=True),
+            will=self._messages.will(self._will()),
             on_command=self._take,
             commands_bytes_max=self._commands_bytes_max,
             token=token,
@@ -175,24 +178,29 @@ class MqttTransport:
         self._link_problem = ""
         _log.info("connected with MQTT %s", connection.version)
         if self._status is not None:
-            connection.publish(self._status_message()).add_done_callback(_warn)
-        if connection.retain_available:
+            connection.publish(self._status_message(connection)).add_done_callback(_warn)
+        if connection.retain_available and self._publish_events:
             for row in self._pending():
-                connection.publish(self._pending_message(row)).add_done_callback(_warn)
+                message = self._messages.pending(row, connection.version)
+                connection.publish(message).add_done_callback(_warn)
 
     async def _serve(self, connection: Connection) -> None:
         lifetime_s = None
         if self._expires_at is not None:
             left_s = self._expires_at - time.time()
             lifetime_s = max(left_s - TOKEN_MARGIN_S, left_s / 2, 1.0)
-        subscribing = asyncio.create_task(self._keep_subscribed(connection))
+        chores = [
+            asyncio.create_task(self._keep_subscribed(connection)),
+            asyncio.create_task(self._stale.clear(connection)),
+        ]
         try:
             await asyncio.wait({connection.closed}, timeout=lifetime_s)
         finally:
-            subscribing.cancel()
+            for chore in chores:
+                chore.cancel()
 
     async def _keep_subscribed(self, connection: Connection) -> None:
-        topic = f"{self._root}/commands"
+        topic = self._messages.commands_topic
         while self._take_commands:
             try:
                 async with asyncio.timeout(self._config.publish_timeout_s):
@@ -222,6 +230,10 @@ class MqttTransport:
         self._link_problem = problem
 
     def _take(self, connection: Connection, message: MQTTMessage) -> None:
+        if message.topic != self._messages.commands_topic:
+            self._stale.found(message)
+            connection.ack(message)
+            return
         properties = getattr(message, "properties", None)
         reply_topic = getattr(properties, "ResponseTopic", "")
         allowed = topics.is_allowed_reply(reply_topic, self._config.response_topic_prefix)
@@ -245,13 +257,15 @@ class MqttTransport:
         self, batch: Sequence[Outgoing], connection: Connection
     ) -> list[list[asyncio.Future[None]]]:
         rows: list[list[asyncio.Future[None]]] = []
+        version, retain = connection.version, connection.retain_available
         for row in batch:
-            acks = [connection.publish(message) for message in self._messages(row, connection)]
+            messages = self._messages.of_row(row, version, retain=retain)
+            acks = [connection.publish(message) for message in messages]
             rows.append(acks)
             if any(ack.done() for ack in acks):  # refused before it left: keep the order
                 break
-            if row.reply_topic and connection.version == "5":
-                reply = self._message(row.reply_topic, row.cloudevent, correlation=row.correlation)
+            if row.reply_topic and version == "5":
+                reply = self._messages.reply(row, version)
                 # The sender chose this topic: its refusal must not hold back the outbox.
                 connection.publish(reply).add_done_callback(_warn)
         return rows
@@ -260,6 +274,8 @@ class MqttTransport:
         self, acks: Sequence[asyncio.Future[None]], connection: Connection
     ) -> None:
         """In time, or the connection is given up: nobody knows what it still holds."""
+        if not acks:
+            return
         timeout_s = self._config.publish_timeout_s
         _, late = await asyncio.wait(acks, timeout=timeout_s)
         if late:
@@ -271,52 +287,10 @@ class MqttTransport:
         """Let what is in flight land, so that the next attempt starts from a quiet wire."""
         await asyncio.wait(acks, timeout=self._config.publish_timeout_s)
 
-    def _messages(self, row: Outgoing, connection: Connection) -> list[Message]:
-        messages = [self._message(f"{self._root}/{row.channel}", row.cloudevent)]
-        if row.channel == "events" and row.event_id and connection.retain_available:
-            messages.append(self._pending_message(row))
-        return messages
-
-    def _pending_message(self, row: Outgoing) -> Message:
-        topic = topics.pending(self._root, row.event_id)
-        if row.ends:
-            return Message(topic=topic, payload=b"", retain=True)
-        return self._message(topic, row.cloudevent, retain=True)
-
-    def _status_message(self) -> Message:
+    def _status_message(self, connection: Connection) -> Message:
         assert self._status is not None
-        retain = self._connection is None or self._connection.retain_available
-        return self._message(f"{self._root}/status", self._status, retain=retain)
-
-    def _message(
-        self,
-        topic: str,
-        structured: bytes,
-        *,
-        retain: bool = False,
-        correlation: bytes | None = None,
-    ) -> Message:
-        if self._config.content_mode == "structured" or self.protocol != "5":
-            return self._structured(topic, structured, retain=retain, correlation=correlation)
-        event = cloudevents.decode(structured)
-        return Message(
-            topic=topic,
-            payload=bytes(event.data),
-            retain=retain,
-            content_type=cloudevents.JSON_CONTENT_TYPE,
-            attributes=tuple(cloudevents.attributes(event).items()),
-            correlation=correlation,
-        )
-
-    def _structured(
-        self, topic: str, structured: bytes, *, retain: bool, correlation: bytes | None = None
-    ) -> Message:
-        return Message(
-            topic=topic,
-            payload=structured,
-            retain=retain,
-            content_type=cloudevents.STRUCTURED_CONTENT_TYPE,
-            correlation=correlation,
+        return self._messages.status(
+            self._status, connection.version, retain=connection.retain_available
         )
 
 

@@ -13,31 +13,23 @@ A new paho Client for each connection: what paho had queued dies with it; the ou
 import asyncio
 import contextlib
 import socket
-import ssl
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
 from paho.mqtt.client import Client, MQTTMessage
-from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
-from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.enums import MQTTErrorCode
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from bridge.config import Mqtt
-from bridge.configfile import read_secret
 from bridge.errors import SinkRejected, SinkUnavailable
+from bridge.transports.mqtt import client as paho
+from bridge.transports.mqtt.client import Message, Version
 
-Version = Literal["5", "3.1.1"]
-
-# The kernel gives up on unacknowledged bytes after this long, not after its usual quarter hour.
-TCP_USER_TIMEOUT_MS = 30_000
 UNSUPPORTED_PROTOCOL = 132
 PACKET_TOO_LARGE = 0x95
 FAILURE_MIN = 0x80
-# Topic, properties and headers around a command's payload.
-_OVERHEAD_BYTES = 65_536
 _PACKET_BYTES_MAX = 268_435_460  # what MQTT's length field can say
 _GOODBYE_S = 1.0
 
@@ -48,17 +40,6 @@ class ProtocolRefused(SinkUnavailable):
     def __init__(self, message: str, *, explicit: bool) -> None:
         super().__init__(message)
         self.explicit = explicit
-
-
-class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """What to publish, in either version's terms; 3.1.1 leaves out all but the first three."""
-
-    topic: str
-    payload: bytes
-    retain: bool = False
-    content_type: str = ""
-    attributes: tuple[tuple[str, str], ...] = ()
-    correlation: bytes | None = None
 
 
 class Connection:
@@ -111,7 +92,7 @@ class Connection:
     def publish(self, message: Message) -> asyncio.Future[None]:
         """A future that the PUBACK resolves; SinkRejected or SinkUnavailable otherwise."""
         future = self._future()
-        size = self._size(message)
+        size = paho.packet_bytes(message, self.version)
         if self.closed.done():
             future.set_exception(SinkUnavailable(f"connection lost: {self.closed.result()}"))
         elif size > self._bytes_max:
@@ -122,19 +103,23 @@ class Connection:
             self._send_waiting()
         return future
 
-    async def subscribe(self, topic: str) -> int:
+    async def subscribe(self, topic: str, *, qos: int = 1, as_published: bool = True) -> int:
         """The SUBACK's reason code; 128 and above are refusals."""
-        options = SubscribeOptions(qos=1, retainAsPublished=True, retainHandling=0)
         if self.version == "5":
+            options = SubscribeOptions(qos=qos, retainAsPublished=as_published, retainHandling=0)
             result, mid = self._client.subscribe(topic, options=options)
         else:
-            result, mid = self._client.subscribe(topic, qos=1)
+            result, mid = self._client.subscribe(topic, qos=qos)
         if result != MQTTErrorCode.MQTT_ERR_SUCCESS or mid is None or self.closed.done():
             raise SinkUnavailable(f"subscribe to {topic}: connection lost")
         future: asyncio.Future[int] = self._loop.create_future()
         self._subacks[mid] = future
         future.add_done_callback(_look)
         return await future
+
+    def unsubscribe(self, topic: str) -> None:
+        """Without waiting for the answer: what still comes is passed over."""
+        self._client.unsubscribe(topic)
 
     def ack(self, message: MQTTMessage) -> None:
         """Acks leave in order of arrival, as MQTT demands: an early one waits for its elders."""
@@ -159,26 +144,7 @@ class Connection:
             await asyncio.to_thread(self._client.loop_stop)
 
     def _build(self, client_id: str, will: Message) -> Client:
-        client = Client(
-            CallbackAPIVersion.VERSION2,
-            client_id=client_id,
-            clean_session=None if self.version == "5" else False,
-            protocol=MQTTProtocolVersion.MQTTv5
-            if self.version == "5"
-            else MQTTProtocolVersion.MQTTv311,
-            reconnect_on_failure=False,
-            manual_ack=True,
-        )
-        client.connect_timeout = self._config.connect_timeout_s
-        client.max_inflight_messages = 0  # the window is kept here: only CONNACK tells its size
-        client.will_set(
-            will.topic,
-            will.payload,
-            qos=1,
-            retain=will.retain,
-            properties=self._properties(will, PacketTypes.WILLMESSAGE),
-        )
-        client.on_socket_open = lambda _client, _data, sock: _set_options(sock)
+        client = paho.build(self._config, client_id, self.version, will)
         client.on_connect = lambda _client, _data, _flags, code, properties: self._hop(
             self._connected, code, properties
         )
@@ -196,60 +162,21 @@ class Connection:
 
     def _connect(self) -> None:
         """Blocks; in a worker thread."""
-        config, client = self._config, self._client
-        if config.tls.enabled:
-            client.tls_set_context(_tls_context(config))
-        if config.username:
-            password = config.password_file and read_secret(config.password_file, "password_file")
-            client.username_pw_set(config.username, password or None)
-        if self.version == "5":
-            client.connect(
-                config.host,
-                config.port,
-                config.keepalive_s,
-                clean_start=False,
-                properties=self._connect_properties(),
-            )
-        else:
-            client.connect(config.host, config.port, config.keepalive_s)
+        paho.connect(
+            self._client,
+            self._config,
+            self.version,
+            token=self._token,
+            commands_bytes_max=self._commands_bytes_max,
+        )
         if self._abandoned:
             self._shut_socket()
-        client.loop_start()
-
-    def _connect_properties(self) -> Properties:
-        """No user properties: Event Grid refuses them here."""
-        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-        properties.SessionExpiryInterval = self._config.session_expiry_s
-        properties.ReceiveMaximum = self._config.receive_max
-        properties.MaximumPacketSize = self._commands_bytes_max + _OVERHEAD_BYTES
-        if self._token:
-            properties.AuthenticationMethod = "OAUTH2-JWT"
-            properties.AuthenticationData = self._token.encode()
-        return properties
-
-    def _properties(self, message: Message, packet: int) -> Properties | None:
-        if self.version != "5":
-            return None
-        properties = Properties(packet)  # type: ignore[no-untyped-call]
-        if message.content_type:
-            properties.PayloadFormatIndicator = 1
-            properties.ContentType = message.content_type
-        if message.attributes:
-            properties.UserProperty = list(message.attributes)
-        if message.correlation is not None:
-            properties.CorrelationData = message.correlation
-        return properties
-
-    def _size(self, message: Message) -> int:
-        properties = self._properties(message, PacketTypes.PUBLISH)
-        size = 2 + len(message.topic.encode()) + 2 + len(message.payload)
-        extra = len(properties.pack()) if properties else 0  # type: ignore[no-untyped-call]
-        return 5 + size + extra
+        self._client.loop_start()
 
     def _send_waiting(self) -> None:
         while self._waiting and len(self._acks) < self._window:
             message, future = self._waiting.popleft()
-            properties = self._properties(message, PacketTypes.PUBLISH)
+            properties = paho.publish_properties(message, self.version)
             try:
                 info = self._client.publish(
                     message.topic, message.payload, 1, message.retain, properties
@@ -330,16 +257,3 @@ def _look(future: asyncio.Future[Any]) -> None:
     """A failure that nobody awaits any more is no news."""
     if not future.cancelled():
         future.exception()
-
-
-def _set_options(sock: Any) -> None:
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TCP_USER_TIMEOUT_MS)
-
-
-def _tls_context(config: Mqtt) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=config.tls.ca_file or None)
-    if config.tls.cert_file:
-        context.load_cert_chain(config.tls.cert_file, config.tls.key_file)
-    return context

@@ -1,0 +1,129 @@
+"""paho's Client, set up our way: both protocol versions, TLS, login, properties.
+
+Knows what MQTT 5 and 3.1.1 need; knows nothing of rows, futures or reconnects.
+"""
+
+import socket
+import ssl
+from typing import Any, Literal
+
+import msgspec
+from paho.mqtt.client import Client
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from bridge.config import Mqtt
+from bridge.configfile import read_secret
+
+Version = Literal["5", "3.1.1"]
+
+# The kernel gives up on unacknowledged bytes after this long, not after its usual quarter hour.
+TCP_USER_TIMEOUT_MS = 30_000
+# Topic, properties and headers around a command's payload.
+_OVERHEAD_BYTES = 65_536
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """What to publish, in either version's terms; 3.1.1 leaves out all but the first three."""
+
+    topic: str
+    payload: bytes
+    retain: bool = False
+    content_type: str = ""
+    attributes: tuple[tuple[str, str], ...] = ()
+    correlation: bytes | None = None
+
+
+def build(config: Mqtt, client_id: str, version: Version, will: Message) -> Client:
+    client = Client(
+        CallbackAPIVersion.VERSION2,
+        client_id=client_id,
+        clean_session=None if version == "5" else False,
+        protocol=MQTTProtocolVersion.MQTTv5 if version == "5" else MQTTProtocolVersion.MQTTv311,
+        reconnect_on_failure=False,
+        manual_ack=True,
+    )
+    client.connect_timeout = config.connect_timeout_s
+    client.max_inflight_messages = 0  # the window is kept elsewhere: only CONNACK tells its size
+    client.will_set(
+        will.topic,
+        will.payload,
+        qos=1,
+        retain=will.retain,
+        properties=_properties(will, version, PacketTypes.WILLMESSAGE),
+    )
+    client.on_socket_open = lambda _client, _data, sock: _set_options(sock)
+    return client
+
+
+def connect(
+    client: Client, config: Mqtt, version: Version, *, token: str, commands_bytes_max: int
+) -> None:
+    """DNS, TCP, TLS and CONNECT. Blocks."""
+    if config.tls.enabled:
+        client.tls_set_context(tls_context(config))
+    if config.username:
+        password = config.password_file and read_secret(config.password_file, "password_file")
+        client.username_pw_set(config.username, password or None)
+    if version == "3.1.1":
+        client.connect(config.host, config.port, config.keepalive_s)
+        return
+    client.connect(
+        config.host,
+        config.port,
+        config.keepalive_s,
+        clean_start=False,
+        properties=_connect_properties(config, token, commands_bytes_max),
+    )
+
+
+def tls_context(config: Mqtt) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=config.tls.ca_file or None)
+    if config.tls.cert_file:
+        context.load_cert_chain(config.tls.cert_file, config.tls.key_file)
+    return context
+
+
+def publish_properties(message: Message, version: Version) -> Properties | None:
+    return _properties(message, version, PacketTypes.PUBLISH)
+
+
+def packet_bytes(message: Message, version: Version) -> int:
+    """The most that the PUBLISH packet of this message can measure."""
+    properties = publish_properties(message, version)
+    size = 2 + len(message.topic.encode()) + 2 + len(message.payload)
+    extra = len(properties.pack()) if properties else 0  # type: ignore[no-untyped-call]
+    return 5 + size + extra
+
+
+def _properties(message: Message, version: Version, packet: int) -> Properties | None:
+    if version != "5":
+        return None
+    properties = Properties(packet)  # type: ignore[no-untyped-call]
+    if message.content_type:
+        properties.PayloadFormatIndicator = 1
+        properties.ContentType = message.content_type
+    if message.attributes:
+        properties.UserProperty = list(message.attributes)
+    if message.correlation is not None:
+        properties.CorrelationData = message.correlation
+    return properties
+
+
+def _connect_properties(config: Mqtt, token: str, commands_bytes_max: int) -> Properties:
+    """No user properties: Event Grid refuses them here."""
+    properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+    properties.SessionExpiryInterval = config.session_expiry_s
+    properties.ReceiveMaximum = config.receive_max
+    properties.MaximumPacketSize = commands_bytes_max + _OVERHEAD_BYTES
+    if token:
+        properties.AuthenticationMethod = "OAUTH2-JWT"
+        properties.AuthenticationData = token.encode()
+    return properties
+
+
+def _set_options(sock: Any) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TCP_USER_TIMEOUT_MS)

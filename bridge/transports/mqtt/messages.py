@@ -1,0 +1,86 @@
+"""From outbox rows to MQTT messages: topics, retained copies, the two content modes."""
+
+from bridge.config import ContentMode
+from bridge.core import cloudevents, topics
+from bridge.transports import Outgoing
+from bridge.transports.mqtt.client import Message, Version
+
+
+class Messages:
+    def __init__(self, root: str, content_mode: ContentMode, *, replies_only: bool = False) -> None:
+        self._root = root
+        self._content_mode = content_mode
+        self._replies_only = replies_only  # commands come by MQTT, events leave elsewhere
+
+    @property
+    def commands_topic(self) -> str:
+        return f"{self._root}/commands"
+
+    @property
+    def pending_filter(self) -> str:
+        return f"{self._root}/pending/+"
+
+    def of_row(self, row: Outgoing, version: Version, *, retain: bool) -> list[Message]:
+        """The row's message and, for a transition, its retained copy where the broker keeps any."""
+        if self._replies_only:
+            return []
+        messages = [self._message(f"{self._root}/{row.channel}", row.cloudevent, version)]
+        if row.channel == "events" and row.event_id and retain:
+            messages.append(self.pending(row, version))
+        return messages
+
+    def reply(self, row: Outgoing, version: Version) -> Message:
+        """The answer once more, where the sender of the command asked for it."""
+        return self._message(row.reply_topic, row.cloudevent, version, correlation=row.correlation)
+
+    def pending(self, row: Outgoing, version: Version) -> Message:
+        topic = self.pending_topic(row)
+        if row.ends:
+            return self.cleared(topic)
+        return self._message(topic, row.cloudevent, version, retain=True)
+
+    def pending_topic(self, row: Outgoing) -> str:
+        return topics.pending(self._root, row.event_id)
+
+    def cleared(self, topic: str) -> Message:
+        """An empty retained payload makes the broker forget."""
+        return Message(topic=topic, payload=b"", retain=True)
+
+    def status(self, structured: bytes, version: Version, *, retain: bool) -> Message:
+        return self._message(f"{self._root}/status", structured, version, retain=retain)
+
+    def will(self, structured: bytes) -> Message:
+        return _structured(f"{self._root}/status", structured, retain=True)
+
+    def _message(
+        self,
+        topic: str,
+        structured: bytes,
+        version: Version,
+        *,
+        retain: bool = False,
+        correlation: bytes | None = None,
+    ) -> Message:
+        if self._content_mode == "structured" or version != "5":
+            return _structured(topic, structured, retain=retain, correlation=correlation)
+        event = cloudevents.decode(structured)
+        return Message(
+            topic=topic,
+            payload=bytes(event.data),
+            retain=retain,
+            content_type=cloudevents.JSON_CONTENT_TYPE,
+            attributes=tuple(cloudevents.attributes(event).items()),
+            correlation=correlation,
+        )
+
+
+def _structured(
+    topic: str, structured: bytes, *, retain: bool, correlation: bytes | None = None
+) -> Message:
+    return Message(
+        topic=topic,
+        payload=structured,
+        retain=retain,
+        content_type=cloudevents.STRUCTURED_CONTENT_TYPE,
+        correlation=correlation,
+    )
