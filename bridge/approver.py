@@ -10,7 +10,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Literal, Protocol, TypeAlias
+from typing import Protocol
 
 from bridge.clock import Clock
 from bridge.config import Approvals
@@ -21,6 +21,7 @@ from bridge.core.cloudevents import CloudEvent, OutcomeData, OutcomeStatus, Vm
 from bridge.core.decide import recheck
 from bridge.core.document import Document, ScheduledEvent
 from bridge.errors import ImdsUnavailable
+from bridge.health import Pulse
 from bridge.store import AcceptedRow, CommandRow, Store
 
 logger = logging.getLogger("sebridge.approver")
@@ -30,7 +31,7 @@ _FROZEN_S = 5.0
 # IMDS answers 429 above five requests a second; one second is polite.
 _RETRY_S_MIN = 1.0
 
-Result: TypeAlias = Literal["approved", "rejected", "in-doubt"]
+_REASONS = {"approved": "", "rejected": "imds-rejected", "in-doubt": "in-doubt"}
 
 
 class PostResult(Protocol):
@@ -70,19 +71,20 @@ class Approver:
         self._on_answer = on_answer
         self._wake = asyncio.Event()
         self._failures = 0
+        self.pulse = Pulse(clock)
         self.posting = asyncio.Lock()  # held from connect to result: shutdown waits for it
 
     def wake(self) -> None:
         self._wake.set()
 
-    def recover(self) -> int:
-        """At start, before anything else: a POST cut short by a crash is in doubt."""
-        return self._store.recover(self._clock.now(), self._crashed)
-
     async def run(self) -> None:
         while True:
             self._wake.clear()
             delay_s = await self.step()
+            if delay_s is None:
+                self.pulse.rest()
+            else:
+                self.pulse.beat(delay_s)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(delay_s):
                     await self._wake.wait()
@@ -101,6 +103,8 @@ class Approver:
 
     async def _try(self, row: AcceptedRow) -> bool:
         """Whether the row is settled."""
+        config = self._config
+        self.pulse.beat(config.flush_s + config.connect_timeout_s + config.answer_timeout_s)
         refusal = self._refusal(row)
         if refusal:
             self._reject(row, refusal)
@@ -146,9 +150,12 @@ class Approver:
                 number, state="accepted", http_status=429, result=detail, outcome=None, now=now
             )
             return False
-        state, reason = _result(status)
-        outcome = self._outcome(
+        state = approvals.post_result(status)
+        reason = _REASONS[state]
+        outcome = _outcome(
             row.command,
+            self._vm,
+            now,
             status=state,
             reason=reason,
             detail=detail,
@@ -185,12 +192,16 @@ class Approver:
         return recheck(decided, document, self._rules, durable=self._store.durable)
 
     def _reject(self, row: AcceptedRow, reject: Reject) -> None:
-        outcome = self._outcome(
-            row.command, status="rejected", reason=reject.reason, detail=reject.detail
+        now = self._clock.now()
+        outcome = _outcome(
+            row.command,
+            self._vm,
+            now,
+            status="rejected",
+            reason=reject.reason,
+            detail=reject.detail,
         )
-        self._store.reject_accepted(
-            row.event_id, reason=reject.reason, outcome=outcome, now=self._clock.now()
-        )
+        self._store.reject_accepted(row.event_id, reason=reject.reason, outcome=outcome, now=now)
         logger.info("rejected", extra={"event_id": row.azure_event_id, "reason": reject.reason})
         self._on_answer()
 
@@ -222,43 +233,34 @@ class Approver:
             if entry.state == "in-doubt" and scheduled_event and scheduled_event.is_scheduled:
                 self._store.begin_repost(entry.event_id, self._clock.now())
 
-    def _crashed(self, command: CommandRow) -> CloudEvent:
-        return self._outcome(
-            command,
-            status="in-doubt",
-            reason="in-doubt",
-            detail="the agent stopped while the POST was on its way",
-        )
 
-    def _outcome(
-        self,
-        command: CommandRow,
-        *,
-        status: OutcomeStatus,
-        reason: str,
-        detail: str,
-        http_status: int | None = None,
-        waiting_on: tuple[str, ...] = (),
-    ) -> CloudEvent:
-        outcome = OutcomeData(
-            status=status,
-            reason=reason,
-            detail=detail,
-            rule=command.rule,
-            event_id=command.event_id,
-            command_id=command.command_id,
-            idempotency_key=command.key,
-            requested_by=command.source,
-            http_status=http_status,
-            waiting_on=waiting_on,
-        )
-        return cloudevents.from_outcome(outcome, vm=self._vm, now=self._clock.now())
+def cut_short(command: CommandRow, vm: Vm, now: datetime) -> CloudEvent:
+    """The answer to a command whose POST a crash interrupted; for recovery at start."""
+    detail = "the agent stopped while the POST was on its way"
+    return _outcome(command, vm, now, status="in-doubt", reason="in-doubt", detail=detail)
 
 
-def _result(status: int | None) -> tuple[Result, str]:
-    """What a POST's status, or the lack of one, says. Only a clear refusal is a refusal."""
-    if status == 200:
-        return "approved", ""
-    if status == 429 or status in approvals.REFUSED_STATUSES:
-        return "rejected", "imds-rejected"
-    return "in-doubt", "in-doubt"
+def _outcome(
+    command: CommandRow,
+    vm: Vm,
+    now: datetime,
+    *,
+    status: OutcomeStatus,
+    reason: str,
+    detail: str,
+    http_status: int | None = None,
+    waiting_on: tuple[str, ...] = (),
+) -> CloudEvent:
+    outcome = OutcomeData(
+        status=status,
+        reason=reason,
+        detail=detail,
+        rule=command.rule,
+        event_id=command.event_id,
+        command_id=command.command_id,
+        idempotency_key=command.key,
+        requested_by=command.source,
+        http_status=http_status,
+        waiting_on=waiting_on,
+    )
+    return cloudevents.from_outcome(outcome, vm=vm, now=now)

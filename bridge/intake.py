@@ -19,6 +19,7 @@ from bridge.core.commands import Command, Malformed, decode, wire_key
 from bridge.core.decide import decide
 from bridge.core.document import Document, ScheduledEvent
 from bridge.core.policy import evaluate
+from bridge.health import Pulse
 from bridge.store import Store
 from bridge.transports import CommandSource, Incoming
 
@@ -50,10 +51,17 @@ class Intake:
         self._document = document
         self._on_accept = on_accept
         self._on_answer = on_answer
+        self._in_hand: Incoming | None = None
+        self.pulse = Pulse(clock)
 
     async def run(self, source: CommandSource) -> None:
+        # A disk that filled up ended the last run with a command in hand: it is answered first.
+        if self._in_hand is not None:
+            await self.step(self._in_hand)
         async for incoming in source.commands():
+            self._in_hand = incoming
             await self.step(incoming)
+            self.pulse.rest()
 
     async def step(self, incoming: Incoming) -> None:
         """Decide on one command; returns with its row durable and the broker's ack sent."""
@@ -68,6 +76,7 @@ class Intake:
             else:
                 await self._decide(incoming, command)
         incoming.ack()
+        self._in_hand = None
 
     def approve_by_rule(self) -> None:
         """Approve what a rule says goes by itself. Refusals are silent: nobody asked."""
@@ -99,6 +108,7 @@ class Intake:
         received_at = self._clock.now()
         until = deadline(command, received_at, self._rules)
         while True:
+            self.pulse.beat(_LOOK_AGAIN_S)
             decision = decide(command, self._situation(command), self._rules)
             match decision:
                 case Wait() if self._clock.now() < until:

@@ -17,6 +17,7 @@ from bridge.core.backoff import imds_delay_s
 from bridge.core.cloudevents import ApprovalInfo, OutcomeData, Vm
 from bridge.core.document import Document, MalformedDocument, ScheduledEvent, decode
 from bridge.errors import ImdsUnavailable
+from bridge.health import Pulse
 from bridge.store import Confirmation, Draft, Store
 
 logger = logging.getLogger("sebridge.poller")
@@ -58,6 +59,7 @@ class Poller:
         self._good_at: float | None = None
         self._began_at = clock.elapsed_s()
         self._failures = 0
+        self.pulse = Pulse(clock)
         self.polls = 0
         self.problem = "no poll yet"
         self.polled = asyncio.Event()
@@ -72,6 +74,11 @@ class Poller:
     @property
     def age_s(self) -> float | None:
         return None if self._good_at is None else self._clock.elapsed_s() - self._good_at
+
+    @property
+    def _patience_s(self) -> float:
+        """A poll may go down the whole ladder of api-versions, and the first takes minutes."""
+        return 3 * max(self._config.first_timeout_s, self._config.timeout_s)
 
     @property
     def is_blind(self) -> bool:
@@ -91,7 +98,9 @@ class Poller:
     async def run(self) -> None:
         while True:
             began = self._clock.elapsed_s()
+            self.pulse.beat(self._patience_s)
             delay_s = await self.step()
+            self.pulse.beat(delay_s)
             # A fixed cadence; a slow poll is followed at once, never by two.
             await asyncio.sleep(max(0.0, delay_s - (self._clock.elapsed_s() - began)))
 

@@ -12,12 +12,15 @@ import random
 from bridge.clock import Clock
 from bridge.core.backoff import full_jitter
 from bridge.errors import SinkRejected, SinkUnavailable
+from bridge.health import Pulse
 from bridge.store import Store
 from bridge.transports import Outgoing, Sink
 
 logger = logging.getLogger("sebridge.publisher")
 
 BATCH_ROWS_MAX = 100
+# Sinks bound every wait themselves; a batch that takes longer than this is stuck.
+_PUBLISH_S_MAX = 300.0
 
 
 class Publisher:
@@ -28,6 +31,7 @@ class Publisher:
         self._failures = 0
         self._wake = asyncio.Event()
         self._drained = asyncio.Event()
+        self.pulse = Pulse(clock)
         self.published = 0
         self.problem = ""
 
@@ -46,11 +50,13 @@ class Publisher:
     async def run(self) -> None:
         while True:
             self._wake.clear()
+            self.pulse.beat(_PUBLISH_S_MAX)
             delay_s = await self.step()
             if delay_s:
                 await asyncio.sleep(delay_s)
             elif self._store.depth(self._sink.name) == 0:
                 self._drained.set()
+                self.pulse.rest()
                 await self._wake.wait()
 
     async def step(self) -> float:

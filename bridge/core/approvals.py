@@ -76,6 +76,21 @@ POSTED: frozenset[State] = frozenset({"sending", "approved", "in-doubt", "confir
 REFUSED_STATUSES = frozenset({400, 403, 404, 405})
 
 
+PostResult = Literal["approved", "rejected", "in-doubt"]
+
+
+def post_result(status: int | None) -> PostResult:
+    """What a POST's status, or the lack of one, proves. Only a clear refusal is a refusal.
+
+    A 3xx, 410 or 5xx does not say that nothing was applied. A 429 does; it may be tried again.
+    """
+    if status == 200:
+        return "approved"
+    if status == 429 or status in REFUSED_STATUSES:
+        return "rejected"
+    return "in-doubt"
+
+
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """What the ledger knows about one EventId."""
 

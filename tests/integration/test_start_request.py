@@ -5,8 +5,9 @@ import time
 
 import pytest
 
+from bridge.core.approvals import post_result
 from bridge.errors import ImdsUnavailable
-from bridge.start_request import PostResult, connect, verdict
+from bridge.start_request import PostResult, connect
 from bridge.version import VERSION
 from tests.support.scripted_imds import DROP, HANG, RESET, Action, Request, ScriptedImds, answer
 
@@ -67,7 +68,7 @@ async def test_redirect_is_not_followed() -> None:
     """A 307 would send the approval twice; it is reported instead."""
     result = await result_of(answer(307, Location="/metadata/scheduledevents"))
     assert result.status == 307
-    assert verdict(result.status) == "in-doubt"
+    assert post_result(result.status) == "in-doubt"
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,7 @@ async def test_lost_answer_is_in_doubt(step: Action) -> None:
     result = await result_of(step)
     assert result.status is None
     assert result.detail
-    assert verdict(result.status) == "in-doubt"
+    assert post_result(result.status) == "in-doubt"
 
 
 @pytest.mark.parametrize("step", [HANG, Action("drip", answer(200), 0.05)])
@@ -210,10 +211,3 @@ async def test_cancellation_passes_through() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-
-
-def test_verdict_of_every_status() -> None:
-    """Only 200 approves, 429 may be tried again, four refuse, and the rest proves nothing."""
-    known = {200: "approved", 429: "retry"} | dict.fromkeys((400, 403, 404, 405), "rejected")
-    for status in (None, *range(100, 600)):
-        assert verdict(status) == known.get(status or 0, "in-doubt")

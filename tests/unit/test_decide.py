@@ -21,6 +21,7 @@ from bridge.core.approvals import (
     Wait,
     deadline,
     is_leader,
+    post_result,
     waiting_on,
 )
 from bridge.core.decide import decide, recheck
@@ -298,3 +299,11 @@ def test_moves_lead_back_only_from_what_did_not_count() -> None:
         "in-doubt",
         "rejected",
     }
+
+
+def test_post_result_of_every_status() -> None:
+    """Only 200 approves, five refuse in so many words, and the rest proves nothing."""
+    known = {200: "approved"} | dict.fromkeys((400, 403, 404, 405, 429), "rejected")
+    statuses = (None, *range(100, 600))
+
+    assert [known.get(s or 0, "in-doubt") for s in statuses] == [post_result(s) for s in statuses]

@@ -1,0 +1,71 @@
+"""Which transports a configuration asks for. Each is imported only where it is used."""
+
+import asyncio
+from collections.abc import Callable
+
+from bridge.config import Config
+from bridge.core import topics
+from bridge.errors import ConfigError
+from bridge.imds import Identity
+from bridge.store import Store
+from bridge.transports import CommandSource, Sink
+
+
+class Assembly:
+    """Makes the transports of one agent."""
+
+    def __init__(self, config: Config, identity: Identity, store: Store) -> None:
+        self._config = config
+        self._identity = identity
+        self._store = store
+
+    @property
+    def commands_topic(self) -> str:
+        """Where a command for this VM goes; published with every event."""
+        return f"{self._topic_root()}/commands" if self._config.commands.source == "mqtt" else ""
+
+    def sinks(self, *, offline: Callable[[], bytes], polled: asyncio.Event) -> dict[str, Sink]:
+        """Every sink by its name. MQTT that only brings commands carries their replies, too."""
+        names = list(self._config.events.sinks)
+        if self._config.commands.source == "mqtt" and "mqtt" not in names:
+            names.append("mqtt")
+        return {name: self._sink(name, offline, polled) for name in names}
+
+    def source(self, sinks: dict[str, Sink]) -> CommandSource | None:
+        if self._config.commands.source == "mqtt":
+            return sinks["mqtt"]  # type: ignore[return-value]  # one connection does both
+        return None
+
+    def _sink(self, name: str, offline: Callable[[], bytes], polled: asyncio.Event) -> Sink:
+        if name == "stdout":
+            from bridge.transports.stdout import StdoutSink  # noqa: PLC0415
+
+            return StdoutSink()
+        assert name == "mqtt", name
+        return self._mqtt(offline, polled)
+
+    def _mqtt(self, offline: Callable[[], bytes], polled: asyncio.Event) -> Sink:
+        from bridge.transports.mqtt import MqttTransport  # noqa: PLC0415
+
+        config, vm = self._config, self._identity.vm
+        return MqttTransport(
+            config.mqtt,
+            root=self._topic_root(),
+            client_id=config.mqtt.client_id or f"sebridge-{vm.vm_id or vm.name}",
+            will=offline,
+            pending=self._store.pending,
+            pending_known=polled,
+            publish_events="mqtt" in config.events.sinks,
+            take_commands=config.commands.source == "mqtt",
+            commands_bytes_max=config.commands.payload_bytes_max,
+        )
+
+    def _topic_root(self) -> str:
+        try:
+            return topics.fill_root(
+                self._config.mqtt.topic_root,
+                resource_group=self._identity.resource_group,
+                vm_name=self._identity.vm.name,
+            )
+        except topics.BadTopic as error:
+            raise ConfigError(f"mqtt.topic_root: {error}; write the name into it") from error
