@@ -141,6 +141,7 @@ class Loops:
     def _changed(self) -> None:
         self._wake_publishers()
         self.intake.approve_by_rule()
+        self.approver.wake()  # what waited for a fresh document can go now
 
     def _wake_publishers(self) -> None:
         for publisher in self.publishers.values():

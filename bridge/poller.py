@@ -123,11 +123,10 @@ class Poller:
 
     def _take(self, raw: bytes) -> None:
         """An unchanged body is recognised before it is decoded."""
-        first_look = self._good_at is None
         changed = raw != self._raw and self._record(raw, decode(raw))
         self._good_at = self._clock.elapsed_s()
-        # After a restart the document may be the old one and still hold work to do.
-        if changed or first_look:
+        # After a restart or an outage the document may be the old one and still hold work to do.
+        if changed or self.problem:
             self._on_change()
 
     def _record(self, raw: bytes, document: Document) -> bool:

@@ -1,6 +1,7 @@
 """Real processes: a mosquitto, `sebridge run`, and an IMDS that counts what reaches it."""
 
 import asyncio
+import os
 import signal
 import socket
 import subprocess
@@ -15,7 +16,7 @@ from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from tests.support.mosquitto import Mosquitto
-from tests.support.scripted_imds import Action, Request, ScriptedImds, answer
+from tests.support.scripted_imds import RESET, Action, Request, ScriptedImds, answer
 
 ROOT = "sebridge/v1/rg/web_3"
 COMPUTE = {
@@ -38,10 +39,13 @@ class CountingImds:
         self.entries: list[dict[str, Any]] = []
         self.posts: list[str] = []
         self.gets = 0
+        self.is_away = False
         self.endpoint = ""
         self.on_post: Callable[[], bytes | Action] = lambda: answer(200)
 
     def script(self, request: Request) -> bytes | Action:
+        if self.is_away:
+            return RESET
         if request.path.startswith("/metadata/instance"):
             return answer(200, msgspec.json.encode({"compute": COMPUTE}))
         if request.method == "POST":
@@ -103,33 +107,54 @@ class Observer:
 
 
 class AgentProcess:
+    """`sebridge run` as a process; keywords are environment variables."""
+
     def __init__(self, config: Path) -> None:
         self._config = config
+        self._log = config.with_suffix(".log")
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
+    def start(self, **environment: str) -> None:
         command = [sys.executable, "-m", "bridge", "run", "--config", str(self._config)]
-        log = self._config.with_suffix(".log").open("ab")
-        self._process = subprocess.Popen(command, stderr=log, stdout=log)
-        log.close()
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stderr=log, stdout=log, env=os.environ | environment
+            )
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process
+        self._process.send_signal(number)
+
+    def wait(self) -> int:
+        assert self._process
+        return self._process.wait(timeout=12)
 
     def kill(self) -> None:
-        assert self._process
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait()
+        self.signal(signal.SIGKILL)
+        self.wait()
 
     def stop(self) -> int:
-        assert self._process
-        self._process.terminate()
-        return self._process.wait(timeout=12)
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
 
     @property
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def cli(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "bridge", *arguments, "--config", str(self._config)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+            env=os.environ | environment,
+        )
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from bridge.config import Mqtt
 from bridge.core.cloudevents import CloudEvent, encode
 from bridge.errors import SinkRejected
 from bridge.transports import Incoming, Outgoing
-from bridge.transports.mqtt import MqttTransport
+from bridge.transports.mqtt import MqttTransport, retained
 from tests.support.mosquitto import Mosquitto
 
 ROOT = "sebridge/v1/group/vm"
@@ -101,11 +101,22 @@ def observer(broker: Mosquitto) -> Iterator[Observer]:
 
 @asynccontextmanager
 async def running(
-    broker: Mosquitto, *, pending: tuple[Outgoing, ...] = (), **options: Any
+    broker: Mosquitto,
+    *,
+    pending: tuple[Outgoing, ...] = (),
+    pending_known: asyncio.Event | None = None,
+    publish_events: bool = True,
+    **options: Any,
 ) -> AsyncIterator[MqttTransport]:
     config = Mqtt(**{"host": "127.0.0.1", "port": broker.port, "reconnect_s_max": 0.3, **options})
     transport = MqttTransport(
-        config, root=ROOT, client_id="agent", will=lambda: b'{"offline":1}', pending=lambda: pending
+        config,
+        root=ROOT,
+        client_id="agent",
+        will=lambda: b'{"offline":1}',
+        pending=lambda: pending,
+        pending_known=pending_known,
+        publish_events=publish_events,
     )
     task = asyncio.create_task(transport.run())
     try:
@@ -334,6 +345,41 @@ async def test_publish_oversize_is_rejected_for_ever(tmp_path: Path) -> None:
                 await transport.publish([row(1), row(2, data=f'"{"x" * 3000}"'), row(3)])
 
     assert (caught.value.delivered, caught.value.permanent) == (1, True)
+
+
+@pytest.mark.parametrize("protocol", ["5", "3.1.1"])
+async def test_retained_messages_that_nobody_remembers_are_cleared(
+    broker: Mosquitto, protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lost ledger leaves nothing on the broker; what is pending stays, and so do neighbours."""
+    monkeypatch.setattr(retained, "COLLECT_S", 0.3)
+    known = asyncio.Event()
+    async with running(broker) as transport:
+        await transport.publish([row(1), row(2)])
+    async with running(broker, pending=(row(2),), pending_known=known, protocol=protocol):
+        before = Observer(broker.port)
+        await until(lambda: before.on("pending/id1"))
+        known.set()
+        await until(lambda: before.on("pending/id1")[-1].payload == b"")
+        before.stop()
+    after = Observer(broker.port)
+    await until(lambda: after.on("pending/id2"))
+    after.stop()
+
+    assert after.on("pending/id1") == []
+
+
+async def test_command_source_alone_publishes_only_replies(
+    broker: Mosquitto, observer: Observer
+) -> None:
+    """Events leave elsewhere; the sender of a command still gets the reply he asked for."""
+    async with running(broker, publish_events=False, pending=(row(3),)) as transport:
+        await transport.publish(
+            [row(1), row(2, channel="outcomes", reply_topic="sebridge/reply", correlation=b"c")]
+        )
+        await until(lambda: [m for m in observer.seen if m.topic == "sebridge/reply"])
+
+    assert [m.topic for m in observer.seen] == ["sebridge/reply"]
 
 
 async def _until_subscribed(transport: MqttTransport, observer: Observer) -> None:

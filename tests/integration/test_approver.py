@@ -1,0 +1,314 @@
+"""The approver on a real ledger: at most one POST that may count, and one answer."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from bridge.approver import Approver, cut_short
+from bridge.config import Approvals
+from bridge.core.approvals import Approve, Rules
+from bridge.core.cloudevents import Vm, decode
+from bridge.core.document import Document, ScheduledEvent
+from bridge.errors import ImdsUnavailable
+from bridge.start_request import PostResult
+from bridge.store import Store
+from tests.builders import EVENT_ID, VM_NAME, command, document, scheduled_event
+from tests.fakes import FakeClock
+
+VM = Vm(name=VM_NAME)
+
+
+class Office:
+    """An approver, the IMDS it would post to, and the steps it took, in order."""
+
+    def __init__(self, store: Store, clock: FakeClock, **config: Any) -> None:
+        self.store, self.clock = store, clock
+        self.document: Document | None = document(scheduled_event())
+        self.on_post: Callable[[], int | None] = lambda: 200
+        self.on_connect: Callable[[], None] = lambda: None
+        self.steps: list[str] = []
+        self.approver = Approver(
+            Approvals(**config),
+            store,
+            clock,
+            Rules(vm_name=VM_NAME),
+            vm=VM,
+            document=lambda: self.document,
+            connect=self._connect,
+            flush=self._flush,
+            on_answer=lambda: None,
+        )
+
+    def accept(self, key: str = "k", event: ScheduledEvent | None = None, **fields: Any) -> None:
+        found = event or scheduled_event()
+        fields = {"key": key, "id": key, "event_id": found.event_id} | fields
+        asked = command(**fields)
+        expires_at = asked.expires_at or self.clock.now().replace(year=2027)
+        doubted = "in-doubt" in asked.override
+        self.store.accept(
+            asked,
+            Approve(found, "default", overrides_doubt=doubted),
+            received_at=self.clock.now(),
+            expires_at=expires_at,
+        )
+
+    async def _connect(self) -> "Office":
+        self.on_connect()
+        self.steps.append("connect")
+        return self
+
+    async def post(self, event_id: str, timeout_s: float) -> PostResult:
+        state = self.store.entry(event_id)
+        self.steps.append(f"post {event_id} while {state.state if state else None}")
+        return PostResult(self.on_post(), "said IMDS")
+
+    def close(self) -> None:
+        self.steps.append("close")
+
+    async def _flush(self, seconds: float) -> None:
+        self.steps.append(f"flush {seconds:g}")
+
+    @property
+    def posts(self) -> int:
+        return sum(step.startswith("post") for step in self.steps)
+
+    def answers(self) -> list[tuple[str, str]]:
+        rows = self.store.batch("memory", 100)
+        data = [msgspec.json.decode(decode(row.cloudevent).data) for row in rows]
+        return [(d["status"], d.get("reason", "")) for d in data]
+
+    def state(self, event_id: str = EVENT_ID) -> str:
+        entry = self.store.entry(event_id)
+        return entry.state if entry else ""
+
+
+@pytest.fixture
+def office(store: Store, clock: FakeClock) -> Office:
+    return Office(store, clock)
+
+
+async def test_approver_order_is_the_promise(office: Office) -> None:
+    """Announce, connect, make `sending` durable, then write; then close."""
+    office.accept()
+    assert await office.approver.step() is None
+
+    sent = f"post {EVENT_ID} while sending"
+    assert office.steps == ["flush 5", "connect", sent, "close"]
+    assert (office.state(), office.answers()) == ("approved", [("approved", "")])
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "answer"),
+    [
+        (200, "approved", ("approved", "")),
+        *((s, "rejected", ("rejected", "imds-rejected")) for s in (400, 403, 404, 405)),
+        *((s, "in-doubt", ("in-doubt", "in-doubt")) for s in (None, 202, 307, 410, 500, 503)),
+    ],
+)
+async def test_approver_each_answer_of_imds_is_final(
+    office: Office, status: int | None, state: str, answer: tuple[str, str]
+) -> None:
+    """One POST, one answer; another look posts nothing."""
+    office.on_post = lambda: status
+    office.accept()
+    await office.approver.step()
+    await office.approver.step()
+
+    assert (office.state(), office.answers(), office.posts) == (state, [answer], 1)
+
+
+async def test_approver_429_is_tried_again(office: Office) -> None:
+    """A 429 says that nothing was done: the same command goes again, after a pause."""
+    statuses = iter([429, 429, 200])
+    office.on_post = lambda: next(statuses)
+    office.accept()
+    delays = [await office.approver.step() for _ in range(3)]
+
+    assert [delay is not None and delay >= 1.0 for delay in delays] == [True, True, False]
+    assert (office.answers(), office.posts) == ([("approved", "")], 3)
+
+
+async def test_approver_429_until_the_command_expires(office: Office, clock: FakeClock) -> None:
+    """Nobody is left without an answer."""
+    office.on_post = lambda: 429
+    office.accept(expires_at=clock.now().replace(minute=5))
+    await office.approver.step()
+    clock.pass_s(301)
+    await office.approver.step()
+
+    assert office.answers() == [("rejected", "imds-unreachable")]
+
+
+async def test_approver_no_connection_means_not_sent(office: Office, clock: FakeClock) -> None:
+    """What never left is tried again, until the command's time is up."""
+
+    def refuse() -> None:
+        raise ImdsUnavailable("refused")
+
+    office.on_connect = refuse
+    office.accept(expires_at=clock.now().replace(minute=5))
+    assert await office.approver.step() is not None
+    assert office.state() == "accepted"
+    clock.pass_s(301)
+    await office.approver.step()
+
+    assert (office.answers(), office.posts) == ([("rejected", "imds-unreachable")], 0)
+
+
+@pytest.mark.parametrize(
+    ("now", "reason"),
+    [
+        (scheduled_event(event_status="Started"), "already-started"),
+        (scheduled_event(event_type="Terminate"), "type-changed"),
+        (scheduled_event(resources=(VM_NAME, "web_4")), "resources-changed"),
+        (None, "unknown-event"),
+    ],
+)
+async def test_approver_event_that_changed_while_connecting_is_not_posted(
+    office: Office, now: ScheduledEvent | None, reason: str
+) -> None:
+    """The event is looked at once more between the connection and the first byte."""
+
+    def change() -> None:
+        office.document = document(*([now] if now else []))
+
+    office.on_connect = change
+    office.accept()
+    await office.approver.step()
+
+    assert (office.answers(), office.posts) == ([("rejected", reason)], 0)
+    assert office.steps[-1] == "close"
+
+
+async def test_approver_document_that_went_stale_is_waited_for(office: Office) -> None:
+    """Nothing is posted on old knowledge."""
+
+    def forget() -> None:
+        office.document = None
+
+    office.on_connect = forget
+    office.accept()
+    await office.approver.step()
+    assert (office.state(), office.posts) == ("accepted", 0)
+    office.on_connect, office.document = lambda: None, document(scheduled_event())
+    await office.approver.step()
+
+    assert office.answers() == [("approved", "")]
+
+
+async def test_approver_expired_before_it_could_be_sent(office: Office, clock: FakeClock) -> None:
+    """A command that waited too long behind others is expired, not sent."""
+    office.accept(expires_at=clock.now().replace(minute=5))
+    clock.pass_s(300)
+    await office.approver.step()
+
+    assert (office.answers(), office.posts) == ([("rejected", "expired")], 0)
+
+
+async def test_approver_flush_never_takes_more_than_half_of_what_is_left(
+    office: Office, clock: FakeClock
+) -> None:
+    """A dead broker must not eat a Preempt's notice."""
+    near = scheduled_event(not_before=clock.now().replace(second=4))
+    office.document = document(near)
+    office.accept(event=near)
+    await office.approver.step()
+
+    assert office.steps[0] == "flush 2"
+
+
+async def test_approver_frozen_between_sending_and_the_first_byte_sends_nothing(
+    office: Office, clock: FakeClock
+) -> None:
+    """A VM that stood still does not post on what it knew before; the row is in doubt."""
+    begin_post = office.store.begin_post
+
+    def frozen(*args: Any) -> int:
+        number = begin_post(*args)
+        clock.pass_s(10)
+        return number
+
+    office.store.begin_post = frozen  # type: ignore[assignment,method-assign]
+    office.accept()
+    await office.approver.step()
+
+    assert (office.answers(), office.posts) == ([("in-doubt", "in-doubt")], 0)
+
+
+async def test_approver_terminate_tells_whom_it_waits_for(store: Store, clock: FakeClock) -> None:
+    """Azure deletes none before all are approved; the outcome says which are not."""
+    office = Office(store, clock)
+    mine = scheduled_event(event_type="Terminate")
+    other = scheduled_event(event_id="other", event_type="Terminate", resources=("web_4",))
+    office.document = document(mine, other)
+    office.accept(event=mine)
+    await office.approver.step()
+
+    [row] = store.batch("memory", 10)
+    assert msgspec.json.decode(decode(row.cloudevent).data)["waitingOn"] == ["other"]
+
+
+async def test_approver_doubt_is_only_watched_by_default(office: Office) -> None:
+    """Still Scheduled proves nothing: no second POST, however often it looks."""
+    office.on_post = lambda: 500
+    office.accept()
+    for _ in range(5):
+        await office.approver.step()
+
+    assert (office.state(), office.posts) == ("in-doubt", 1)
+
+
+async def test_approver_doubt_is_posted_again_where_configured(
+    store: Store, clock: FakeClock
+) -> None:
+    """`in_doubt = "repost"` is the operator's standing word."""
+    office = Office(store, clock, in_doubt="repost")
+    statuses = iter([500, 200])
+    office.on_post = lambda: next(statuses)
+    office.accept()
+    await office.approver.step()
+    await office.approver.step()
+    await office.approver.step()
+
+    assert (office.state(), office.posts) == ("approved", 2)
+
+
+async def test_approver_override_that_comes_to_nothing_leaves_the_doubt(office: Office) -> None:
+    """A refusal of the second POST does not prove anything about the first."""
+    statuses = iter([500, 400])
+    office.on_post = lambda: next(statuses)
+    office.accept("first")
+    await office.approver.step()
+    office.accept("second", override=frozenset({"in-doubt"}))
+    await office.approver.step()
+
+    assert office.state() == "in-doubt"
+    assert office.answers() == [("in-doubt", "in-doubt"), ("rejected", "imds-rejected")]
+
+
+async def test_approver_crash_while_sending_is_in_doubt_after_recovery(
+    office: Office, store: Store, clock: FakeClock
+) -> None:
+    """What began may have counted: its sender is told so, and nothing is posted again."""
+    office.accept()
+    store.begin_post(EVENT_ID, clock.now())
+    count = store.recover(clock.now(), lambda row: cut_short(row, VM, clock.now()))
+    await office.approver.step()
+
+    assert (count, office.state(), office.posts) == (1, "in-doubt", 0)
+    assert office.answers() == [("in-doubt", "in-doubt")]
+
+
+async def test_approver_oldest_first_and_one_at_a_time(office: Office, clock: FakeClock) -> None:
+    """Two events are posted one after the other, in the order of their commands."""
+    second = scheduled_event(event_id="second")
+    office.document = document(scheduled_event(), second)
+    office.accept("b", event=second)
+    clock.pass_s(1)
+    office.accept("a")
+    await office.approver.step()
+
+    posted = [step.split()[1] for step in office.steps if step.startswith("post")]
+    assert posted == ["second", EVENT_ID]

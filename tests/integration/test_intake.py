@@ -1,0 +1,194 @@
+"""The intake on a real ledger: one durable answer a command, then the ack."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from bridge.core.approvals import Rules
+from bridge.core.cloudevents import Vm, decode
+from bridge.core.document import Document
+from bridge.core.policy import Rule
+from bridge.errors import StoreUnwritable
+from bridge.intake import Intake
+from bridge.store import Store
+from tests.builders import EVENT_ID, VM_NAME, command_bytes, document, scheduled_event
+from tests.fakes import FakeClock, ListSource
+
+
+class Desk:
+    """An intake with a document to decide on, and what it told the others."""
+
+    def __init__(self, store: Store, clock: FakeClock, **rules: Any) -> None:
+        self.store = store
+        self.document: Document | None = document(scheduled_event())
+        self.accepted = 0
+        self.source = ListSource()
+        self.intake = Intake(
+            store,
+            clock,
+            Rules(vm_name=VM_NAME, **rules),
+            vm=Vm(name=VM_NAME),
+            payload_bytes_max=65_536,
+            document=lambda: self.document,
+            on_accept=self._accept,
+            on_answer=lambda: None,
+        )
+
+    def _accept(self) -> None:
+        self.accepted += 1
+
+    async def take(self, payload: bytes, *, retained: bool = False) -> None:
+        await self.intake.step(self.source.incoming(payload, retained=retained))
+
+    def answers(self) -> list[dict[str, Any]]:
+        rows = self.store.batch("memory", 100)
+        return [msgspec.json.decode(decode(row.cloudevent).data) for row in rows]
+
+    def reasons(self) -> list[str]:
+        return [answer["reason"] for answer in self.answers()]
+
+
+@pytest.fixture
+def desk(store: Store, clock: FakeClock) -> Desk:
+    return Desk(store, clock)
+
+
+async def test_intake_good_command_is_accepted_and_acked(desk: Desk) -> None:
+    """The approver is woken; no answer yet, and the ledger holds the event."""
+    await desk.take(command_bytes())
+
+    assert (desk.accepted, desk.source.acked, desk.answers()) == (1, [command_bytes()], [])
+    assert [row.azure_event_id for row in desk.store.accepted()] == [EVENT_ID]
+
+
+async def test_intake_same_command_waits_with_the_first(desk: Desk) -> None:
+    """A redelivery before the answer adds nothing and is acknowledged."""
+    await desk.take(command_bytes())
+    await desk.take(command_bytes())
+
+    assert len(desk.store.accepted()) == 1
+    assert desk.source.acked == [command_bytes()] * 2
+
+
+async def test_intake_refusal_is_repeated_with_the_same_id(desk: Desk) -> None:
+    """The second answer is the first one again, marked as a replay."""
+    wrong = command_bytes({"eventId": "nope"})
+    await desk.take(wrong)
+    await desk.take(wrong)
+
+    first, second = (decode(row.cloudevent) for row in desk.store.batch("memory", 10))
+    assert first.id == second.id
+    assert [answer.get("replay", False) for answer in desk.answers()] == [False, True]
+
+
+@pytest.mark.parametrize("payload", [b"", b"{", b"\xff", b"[]", command_bytes(type="other")])
+async def test_intake_rubbish_is_answered_once_and_acked(desk: Desk, payload: bytes) -> None:
+    """Bad input changes nothing but the record of it."""
+    await desk.take(payload)
+
+    assert desk.reasons() == ["malformed"]
+    assert desk.source.acked == [payload]
+
+
+async def test_intake_rubbish_does_not_use_up_a_key(desk: Desk) -> None:
+    """Whoever sends nonsense under somebody's key does not take it from him."""
+    await desk.take(command_bytes({"unknown": 1}, idempotencykey="chg-1"))
+    await desk.take(command_bytes(idempotencykey="chg-1"))
+
+    assert desk.reasons() == ["malformed"]
+    assert len(desk.store.accepted()) == 1
+
+
+async def test_intake_retained_command_is_refused_unread(desk: Desk) -> None:
+    """It would come back at every connection for ever."""
+    await desk.take(command_bytes(), retained=True)
+    await desk.take(command_bytes())
+
+    assert desk.reasons() == ["retained-command"]
+    assert len(desk.store.accepted()) == 1
+
+
+async def test_intake_waits_for_a_document(desk: Desk) -> None:
+    """Without a fresh document nothing is decided and nothing is acknowledged."""
+    desk.document = None
+    task = asyncio.create_task(desk.take(command_bytes()))
+    await asyncio.sleep(0)
+    assert (desk.source.acked, desk.answers()) == ([], [])
+    desk.document = document(scheduled_event())
+    async with asyncio.timeout(5):
+        await task
+
+    assert desk.accepted == 1
+
+
+async def test_intake_gives_up_when_the_command_expires(desk: Desk, clock: FakeClock) -> None:
+    """No document until its time is up: the sender is told why."""
+    desk.document = None
+    task = asyncio.create_task(desk.take(command_bytes()))
+    await asyncio.sleep(0)
+    clock.pass_s(301)
+    async with asyncio.timeout(5):
+        await task
+
+    assert desk.reasons() == ["imds-unreachable"]
+
+
+async def test_intake_command_in_hand_survives_a_full_disk(desk: Desk) -> None:
+    """The disk fills while a command is being accepted: it is refused after that, not lost."""
+
+    def full(*_: Any, **__: Any) -> None:
+        raise StoreUnwritable("no room")
+
+    desk.source = ListSource(command_bytes())
+    accept, desk.store.accept = desk.store.accept, full  # type: ignore[method-assign]
+    with pytest.raises(StoreUnwritable):
+        await desk.intake.run(desk.source)
+    desk.store.accept = accept  # type: ignore[method-assign]
+    assert desk.source.acked == []
+    desk.store.degrade("no room")
+    await desk.intake.run(desk.source)
+
+    assert desk.reasons() == ["history-unknown"]
+    assert desk.source.acked == [command_bytes()]
+
+
+async def test_intake_rule_approves_by_itself_once(store: Store, clock: FakeClock) -> None:
+    """An auto rule makes a command of its own, and only one."""
+    rule = Rule(name="reboots", action="auto", event_types=("Reboot",))
+    desk = Desk(store, clock, policy=(rule,))
+    desk.intake.approve_by_rule()
+    desk.intake.approve_by_rule()
+
+    [row] = store.accepted()
+    assert (row.command.rule, row.command.source) == ("reboots", "sebridge/rules/reboots")
+
+
+async def test_intake_rule_leaves_started_and_foreign_events(
+    store: Store, clock: FakeClock
+) -> None:
+    """A rule says nothing to what runs, or to another VM's event."""
+    desk = Desk(store, clock, policy=(Rule(name="all", action="auto"),))
+    for event in (
+        scheduled_event(event_status="Started"),
+        scheduled_event(resources=("web_4",)),
+        scheduled_event(resources=("web_1", VM_NAME)),
+    ):
+        desk.document = document(event)
+        desk.intake.approve_by_rule()
+
+    assert (store.accepted(), desk.answers()) == ([], [])
+
+
+async def test_intake_shadow_mode_tells_what_it_would_have_done(
+    store: Store, clock: FakeClock
+) -> None:
+    """In shadow mode a rule and a command both end in `shadow`, and nothing is held."""
+    desk = Desk(store, clock, mode="shadow", policy=(Rule(name="all", action="auto"),))
+    desk.intake.approve_by_rule()
+    await desk.take(command_bytes())
+
+    assert desk.reasons() == ["shadow", "shadow"]
+    assert {answer["rule"] for answer in desk.answers()} == {"all"}
+    assert store.accepted() == []
