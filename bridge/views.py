@@ -27,18 +27,27 @@ def status(status: dict[str, Any]) -> str:
 def audit(rows: Sequence[dict[str, Any]]) -> str:
     if not rows:
         return "no command has been received"
-    header = ("RECEIVED", "EVENT", "KEY", "BY", "STATUS", "REASON", "RULE", "HTTP")
-    fields = (
-        "received_at",
-        "event_id",
-        "key",
-        "source",
-        "status",
-        "reason",
-        "rule",
-        "http_status",
+    header = (
+        "RECEIVED",
+        "ANSWERED",
+        "EVENT",
+        "KEY",
+        "BY",
+        "STATUS",
+        "REASON",
+        "RULE",
+        "HTTP",
+        "WHY",
     )
-    return table(header, ([row.get(field) for field in fields] for row in rows))
+    return table(header, (_audit_row(row) for row in rows))
+
+
+def _audit_row(row: dict[str, Any]) -> list[object]:
+    """The answer's HTTP status, or that of the POST that the row is about."""
+    fields = ("event_id", "key", "source", "status", "reason", "rule")
+    status = row["post_http_status"] or row["http_status"]
+    times = (_moment(row["received_at"]), _moment(row["answered_at"]))
+    return [*times, *(row[field] for field in fields), status, row["why"]]
 
 
 def configuration(config: Config) -> str:
@@ -75,6 +84,11 @@ def _pending(scheduled_events: Sequence[dict[str, Any]]) -> str:
             for e in scheduled_events
         ),
     )
+
+
+def _moment(text: str | None) -> str | None:
+    """To the second, as RFC 3339; the ledger keeps microseconds."""
+    return f"{text[:19]}Z" if text else None
 
 
 def _cell(value: object) -> str:
