@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: test check format lock clean
+.PHONY: test check format lock schemas clean
 
 test: $(VENV)/.installed $(VENV)/.apt
 	$(BIN)/python -m pytest tests
@@ -17,6 +17,10 @@ check: $(VENV)/.installed
 format: $(VENV)/.installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# Rewrites the JSON Schemas of docs/schemas from the structs.
+schemas: $(VENV)/.installed
+	$(BIN)/python -m bridge.schemas docs/schemas
 
 # Rewrites the pinned requirements from pyproject.toml. Needs `pip install uv`.
 LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes \

@@ -5,6 +5,7 @@ keys in `data` are not, because a misspelt `expect` would silently drop a guard.
 """
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -16,11 +17,16 @@ from bridge.core.strict_json import NotJson, decode_object
 COMMAND_TYPE = "io.sebridge.approve.v1"
 OVERRIDES = frozenset({"leader", "in-doubt", "history"})
 REQUIRED_ATTRIBUTES = ("specversion", "id", "source", "type")
+NAME_CHARS_MAX = 512
+REASON_CHARS_MAX = 1024
+# Section 5.6; without it Python would take every form of ISO 8601, weeks included.
+RFC_3339 = (
+    "^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}"
+    r"(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})$"
+)
 
 _DATA_KEYS = frozenset({"eventId", "vm", "expect", "token", "reason", "override"})
 _EXPECT_KEYS = frozenset({"eventType", "resources"})
-_NAME_CHARS_MAX = 512
-_REASON_CHARS_MAX = 1024
 
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,8 +175,8 @@ def _optional_name(fields: Mapping[str, Any], key: str, place: str = "") -> str 
     value = fields.get(key)
     if value is None:
         return None
-    if not isinstance(value, str) or len(value) > _NAME_CHARS_MAX or not value.isprintable():
-        raise _Bad(f"{place}{key} is not a plain string of at most {_NAME_CHARS_MAX} characters")
+    if not isinstance(value, str) or len(value) > NAME_CHARS_MAX or not value.isprintable():
+        raise _Bad(f"{place}{key} is not a plain string of at most {NAME_CHARS_MAX} characters")
     return value
 
 
@@ -194,6 +200,8 @@ def _moment(fields: Mapping[str, Any], key: str) -> datetime | None:
         raise _Bad(f"{key} is not an RFC 3339 time") from error
     if moment.tzinfo is None:
         raise _Bad(f"{key} has no time zone")
+    if not re.fullmatch(RFC_3339, value):
+        raise _Bad(f"{key} is not an RFC 3339 time")
     return utc
 
 
@@ -201,8 +209,8 @@ def _reason(data: Mapping[str, Any]) -> str:
     value = data.get("reason")
     if value is None:
         return ""
-    if not isinstance(value, str) or len(value) > _REASON_CHARS_MAX:
-        raise _Bad(f"data.reason is not a string of at most {_REASON_CHARS_MAX} characters")
+    if not isinstance(value, str) or len(value) > REASON_CHARS_MAX:
+        raise _Bad(f"data.reason is not a string of at most {REASON_CHARS_MAX} characters")
     return value
 
 
@@ -217,4 +225,4 @@ def _override(data: Mapping[str, Any]) -> frozenset[str]:
 
 def _readable(value: object) -> str:
     text = value if isinstance(value, str) else ""
-    return "".join(c for c in text[:_NAME_CHARS_MAX] if c.isprintable())
+    return "".join(c for c in text[:NAME_CHARS_MAX] if c.isprintable())
