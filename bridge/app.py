@@ -19,6 +19,7 @@ from bridge.errors import BridgeError, ImdsUnavailable
 from bridge.http import HttpServer
 from bridge.imds import Identity, ImdsClient
 from bridge.loops import Loops
+from bridge.measures import Measures
 from bridge.store import Store
 
 logger = logging.getLogger("sebridge.app")
@@ -34,11 +35,12 @@ class Agent:
         self._imds = ImdsClient(config.imds, self._clock)
         self._identity: Identity | None = None
         self._loops: Loops | None = None
+        self._measures = Measures()
         self._http = HttpServer(
             config.http,
             healthy=self._not_healthy,
             ready=self._not_ready,
-            metrics=lambda: metrics.render(self.status()),
+            metrics=self._metrics,
             status=self.status,
             audit=self._audit,
         )
@@ -58,7 +60,12 @@ class Agent:
                 if identity.done():
                     self._identity = identity.result()
                     self._loops = Loops(
-                        self._config, self._identity, self._store, self._imds, self._clock
+                        self._config,
+                        self._identity,
+                        self._store,
+                        self._imds,
+                        self._clock,
+                        measures=self._measures,
                     )
                     await self._loops.run(group, stop)
                 for task in (watchdog, identity, stopped):
@@ -79,7 +86,11 @@ class Agent:
             answers=self._imds.statuses,
             sinks=self._loops.sinks if self._loops else {},
             publishers=self._loops.publishers if self._loops else {},
+            now=self._clock.now(),
         )
+
+    def _metrics(self) -> bytes:
+        return metrics.render(self.status(), self._measures, self._store.commit_s)
 
     def _audit(self) -> list[dict[str, Any]]:
         return self._store.audit()
@@ -94,6 +105,7 @@ class Agent:
         in_doubt = self._store.recover(now, lambda row: cut_short(row, vm, now))
         if in_doubt:
             logger.warning("recovered", extra={"in_doubt": in_doubt})
+            self._measures.answers["in-doubt", "in-doubt"] += in_doubt
 
     async def _learn_identity(self) -> Identity:
         """From IMDS; a VM that is known may start without it after a while."""

@@ -22,6 +22,7 @@ from bridge.core.decide import recheck
 from bridge.core.document import Document, ScheduledEvent
 from bridge.errors import ImdsUnavailable
 from bridge.health import Pulse
+from bridge.measures import Measures
 from bridge.store import AcceptedRow, CommandRow, Store
 
 logger = logging.getLogger("sebridge.approver")
@@ -59,6 +60,7 @@ class Approver:
         connect: Callable[[], Awaitable[Connection]],
         flush: Callable[[float], Awaitable[None]],
         on_answer: Callable[[], None],
+        measures: Measures | None = None,
     ) -> None:
         self._config = config
         self._store = store
@@ -71,6 +73,7 @@ class Approver:
         self._on_answer = on_answer
         self._wake = asyncio.Event()
         self._failures = 0
+        self._measures = measures or Measures()
         self.pulse = Pulse(clock)
         self.posting = asyncio.Lock()  # held from connect to result: shutdown waits for it
 
@@ -140,7 +143,9 @@ class Approver:
         if self._clock.elapsed_s() - began > _FROZEN_S:
             return self._finish(number, row, None, "stood still before the first byte; not sent")
         logger.info("posting", extra={"event_id": row.azure_event_id, "key": row.key})
+        began = self._clock.elapsed_s()
         result = await connection.post(row.azure_event_id, self._config.answer_timeout_s)
+        self._measures.posted(result.status, self._clock.elapsed_s() - began)
         return self._finish(number, row, result.status, result.detail)
 
     def _finish(self, number: int, row: AcceptedRow, status: int | None, detail: str) -> bool:
@@ -174,7 +179,7 @@ class Approver:
         logger.info(
             state, extra={"event_id": row.azure_event_id, "key": row.key, "http_status": status}
         )
-        self._on_answer()
+        self._answered(row, state, reason)
         return True
 
     def _refusal(self, row: AcceptedRow) -> Reject | None:
@@ -203,6 +208,12 @@ class Approver:
         )
         self._store.reject_accepted(row.event_id, reason=reject.reason, outcome=outcome, now=now)
         logger.info("rejected", extra={"event_id": row.azure_event_id, "reason": reject.reason})
+        self._answered(row, "rejected", reject.reason)
+
+    def _answered(self, row: AcceptedRow, outcome: str, reason: str) -> None:
+        if row.command.answer is None:  # a repost has no answer of its own
+            received_at = row.command.received_at
+            self._measures.answered(outcome, reason, received_at, self._clock.now())
         self._on_answer()
 
     def _flush_time_s(self, row: AcceptedRow, document: Document) -> float:

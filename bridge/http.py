@@ -11,6 +11,7 @@ from aiohttp import web
 
 from bridge.config import Http
 from bridge.errors import ConfigError
+from bridge.metrics import CONTENT_TYPE
 
 
 class HttpServer:
@@ -58,7 +59,7 @@ def _probe(problem: Callable[[], str]) -> Callable[[web.Request], Any]:
 
 def _text(content: Callable[[], bytes]) -> Callable[[web.Request], Any]:
     async def answer(_: web.Request) -> web.Response:
-        headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        headers = {"Content-Type": CONTENT_TYPE}
         return web.Response(body=content(), headers=headers)
 
     return answer

@@ -20,6 +20,7 @@ from bridge.core.decide import decide
 from bridge.core.document import Document, ScheduledEvent
 from bridge.core.policy import evaluate
 from bridge.health import Pulse
+from bridge.measures import Measures
 from bridge.store import Store
 from bridge.transports import CommandSource, Incoming
 
@@ -42,6 +43,7 @@ class Intake:
         document: Callable[[], Document | None],
         on_accept: Callable[[], None],
         on_answer: Callable[[], None],
+        measures: Measures | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -52,6 +54,7 @@ class Intake:
         self._on_accept = on_accept
         self._on_answer = on_answer
         self._in_hand: Incoming | None = None
+        self._measures = measures or Measures()
         self.pulse = Pulse(clock)
 
     async def run(self, source: CommandSource) -> None:
@@ -122,7 +125,7 @@ class Intake:
                 case Reject():
                     self._answer(incoming, command, decision, received_at)
                 case Replay():
-                    self._replay(incoming, command)
+                    self._replay(incoming, command.key)
             return
 
     def _situation(self, command: Command) -> Situation:
@@ -157,14 +160,15 @@ class Intake:
         )
         self._on_accept()
 
-    def _replay(self, incoming: Incoming, command: Command) -> None:
+    def _replay(self, incoming: Incoming, key: str) -> None:
         self._store.replay(
-            command.key,
+            key,
             reply_topic=incoming.reply_topic,
             correlation=incoming.correlation,
             position=incoming.position,
             now=self._clock.now(),
         )
+        self._measures.replayed()
         self._on_answer()
 
     def _answer(
@@ -186,14 +190,7 @@ class Intake:
 
     def _refuse_unread(self, incoming: Incoming, unread: Malformed, reject: Reject) -> None:
         if self._store.command(unread.key):
-            self._store.replay(
-                unread.key,
-                reply_topic=incoming.reply_topic,
-                correlation=incoming.correlation,
-                position=incoming.position,
-                now=self._clock.now(),
-            )
-            self._on_answer()
+            self._replay(incoming, unread.key)
             return
         outcome = OutcomeData(
             status="rejected",
@@ -240,4 +237,5 @@ class Intake:
                 "by": outcome.requested_by,
             },
         )
+        self._measures.answered(outcome.status, outcome.reason, received_at, now)
         self._on_answer()

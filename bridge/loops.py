@@ -21,6 +21,7 @@ from bridge.errors import StoreUnwritable
 from bridge.health import Pulse
 from bridge.imds import Identity, ImdsClient
 from bridge.intake import Intake
+from bridge.measures import Measures
 from bridge.poller import Poller
 from bridge.presence import Presence
 from bridge.publisher import Publisher
@@ -37,7 +38,14 @@ _GOODBYE_S = 1.5
 
 class Loops:
     def __init__(
-        self, config: Config, identity: Identity, store: Store, imds: ImdsClient, clock: Clock
+        self,
+        config: Config,
+        identity: Identity,
+        store: Store,
+        imds: ImdsClient,
+        clock: Clock,
+        *,
+        measures: Measures,
     ) -> None:
         self._config = config
         self._store = store
@@ -53,6 +61,7 @@ class Loops:
             commands_topic=assembly.commands_topic,
             own_events_only=config.events.scope == "own",
             on_change=self._changed,
+            measures=measures,
         )
         self.sinks: dict[str, Sink] = {}
         self.presence = Presence(config, store, clock, vm=vm, poller=self.poller, sinks=self.sinks)
@@ -62,7 +71,9 @@ class Loops:
         )
         self.source: CommandSource | None = assembly.source(self.sinks)
         store.set_sinks(tuple(self.sinks))
-        self.publishers = {name: Publisher(s, store, clock) for name, s in self.sinks.items()}
+        self.publishers = {
+            name: Publisher(sink, store, clock, measures) for name, sink in self.sinks.items()
+        }
         self.approver = Approver(
             config.approvals,
             store,
@@ -73,6 +84,7 @@ class Loops:
             connect=self._connect,
             flush=self._flush,
             on_answer=self._wake_publishers,
+            measures=measures,
         )
         self.intake = Intake(
             store,
@@ -83,6 +95,7 @@ class Loops:
             document=self._document,
             on_accept=self.approver.wake,
             on_answer=self._wake_publishers,
+            measures=measures,
         )
 
     @property

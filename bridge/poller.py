@@ -18,6 +18,7 @@ from bridge.core.cloudevents import ApprovalInfo, OutcomeData, Vm
 from bridge.core.document import Document, MalformedDocument, ScheduledEvent, decode
 from bridge.errors import ImdsUnavailable
 from bridge.health import Pulse
+from bridge.measures import Measures
 from bridge.store import Confirmation, Draft, Store
 
 logger = logging.getLogger("sebridge.poller")
@@ -45,6 +46,7 @@ class Poller:
         commands_topic: str,
         own_events_only: bool,
         on_change: Callable[[], None],
+        measures: Measures | None = None,
     ) -> None:
         self._config = config
         self._imds = imds
@@ -59,6 +61,7 @@ class Poller:
         self._good_at: float | None = None
         self._began_at = clock.elapsed_s()
         self._failures = 0
+        self._measures = measures or Measures()
         self.pulse = Pulse(clock)
         self.polls = 0
         self.problem = "no poll yet"
@@ -100,6 +103,7 @@ class Poller:
             began = self._clock.elapsed_s()
             self.pulse.beat(self._patience_s)
             delay_s = await self.step()
+            self._measures.poll_s.observe(self._clock.elapsed_s() - began)
             self.pulse.beat(delay_s)
             # A fixed cadence; a slow poll is followed at once, never by two.
             await asyncio.sleep(max(0.0, delay_s - (self._clock.elapsed_s() - began)))
@@ -147,6 +151,7 @@ class Poller:
         self._raw, self._previous = raw, document
         for transition in transitions:
             _log(transition, document)
+            self._measures.changed(transition.kind, transition.scheduled_event.event_type)
         return bool(transitions)
 
     def _is_gap(self) -> bool:
@@ -231,6 +236,7 @@ class Poller:
             cap_s=_BACKOFF_S_MAX_PENDING if pending else _BACKOFF_S_MAX,
         )
         self._failures += 1
+        self._measures.poll_failures += 1
         return delay_s
 
 

@@ -13,6 +13,7 @@ from bridge.clock import Clock
 from bridge.core.backoff import full_jitter
 from bridge.errors import SinkRejected, SinkUnavailable
 from bridge.health import Pulse
+from bridge.measures import Measures
 from bridge.store import Store
 from bridge.transports import Outgoing, Sink
 
@@ -24,13 +25,16 @@ _PUBLISH_S_MAX = 300.0
 
 
 class Publisher:
-    def __init__(self, sink: Sink, store: Store, clock: Clock) -> None:
+    def __init__(
+        self, sink: Sink, store: Store, clock: Clock, measures: Measures | None = None
+    ) -> None:
         self._sink = sink
         self._store = store
         self._clock = clock
         self._failures = 0
         self._wake = asyncio.Event()
         self._drained = asyncio.Event()
+        self._measures = measures or Measures()
         self.pulse = Pulse(clock)
         self.published = 0
         self.problem = ""
@@ -81,6 +85,8 @@ class Publisher:
         if rows:
             self._store.mark_sent(self._sink.name, rows[-1].sequence)
             self.published += len(rows)
+            created_at = (row.created_at for row in rows)
+            self._measures.published(self._sink.name, created_at, self._clock.now())
 
     def _failed(self, why: str) -> float:
         if not self.problem:

@@ -8,10 +8,12 @@ the next start decides from the file.
 import contextlib
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from bridge.errors import StoreError, StoreLocked, StoreUnwritable
+from bridge.measures import DISK_S, Histogram
 
 SYNCHRONOUS_FULL = 2
 _LOCK_WAIT_S = 1.0  # a predecessor may be closing
@@ -31,6 +33,7 @@ class Database:
         self.path = path
         self.durable = durable
         self.problem = problem
+        self.commit_s = Histogram(DISK_S)
         self._broken = ""
         self._file: sqlite3.Connection | None = None  # kept after degrade(), for its lock
 
@@ -40,7 +43,9 @@ class Database:
             try:
                 self.raw.execute("BEGIN IMMEDIATE")
                 yield self.raw
+                began_s = time.perf_counter()
                 self.raw.execute("COMMIT")
+                self.commit_s.observe(time.perf_counter() - began_s)
             except BaseException:
                 if self.raw.in_transaction:
                     with contextlib.suppress(sqlite3.Error):

@@ -10,6 +10,7 @@ import msgspec
 from bridge.core import cloudevents
 from bridge.core.cloudevents import Channel, CloudEvent
 from bridge.errors import StoreError
+from bridge.measures import Histogram
 from bridge.store.connection import Database
 from bridge.store.opening import get_meta, new_ledger_id, set_meta
 from bridge.store.rows import Confirmation, Draft, ParkedRow, Position, to_text
@@ -28,6 +29,10 @@ class Outbox:
     @property
     def durable(self) -> bool:
         return self._database.durable
+
+    @property
+    def commit_s(self) -> Histogram:
+        return self._database.commit_s
 
     @property
     def problem(self) -> str:
@@ -287,4 +292,5 @@ def _outgoing(row: Any) -> Outgoing:
         ends=bool(row["ends"]),
         reply_topic=row["reply_topic"],
         correlation=row["correlation"],
+        created_at=datetime.fromisoformat(row["created_at"]),
     )

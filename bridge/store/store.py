@@ -15,6 +15,7 @@ from bridge.core.approvals import REFUSED_STATUSES, Approve, Entry
 from bridge.core.cloudevents import CloudEvent
 from bridge.core.commands import Command
 from bridge.errors import StoreError, StoreUnwritable
+from bridge.store.figures import Figures, read_figures
 from bridge.store.ledger import (
     find_command,
     hold,
@@ -84,6 +85,10 @@ class Store(Outbox):
     def audit(self) -> list[dict[str, Any]]:
         """Every command with its POSTs, oldest first."""
         return [dict(row) for row in self._all(_AUDIT)]
+
+    def figures(self) -> Figures:
+        with self._database.reading() as raw:
+            return read_figures(raw)
 
     def accept(
         self,

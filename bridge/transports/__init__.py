@@ -4,6 +4,7 @@ Each transport is one module behind these protocols, imported only when it is co
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import datetime
 from typing import Protocol
 
 import msgspec
@@ -22,6 +23,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     ends: bool = False  # the event is over: its retained message goes
     reply_topic: str = ""
     correlation: bytes | None = None
+    created_at: datetime | None = None  # when it was put there
 
 
 class Incoming(msgspec.Struct, frozen=True, kw_only=True):
