@@ -6,16 +6,27 @@ imported with the first scrape: an agent that nobody scrapes does without it.
 
 import platform
 from collections.abc import Iterator
-from typing import Any, Literal, TypeAlias
+from itertools import product
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
-from bridge.core.approvals import MOVES
-from bridge.core.document import SCHEDULED, STARTED
+from bridge.core.approvals import MOVES, Reason
+from bridge.core.diff import Kind
+from bridge.core.document import KNOWN_TYPES, SCHEDULED, STARTED
 from bridge.measures import Histogram, Measures
 from bridge.version import VERSION
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+# increase() misses the step from nothing to one, and one event a month is all that a VM may see:
+# every series that can be named beforehand begins at zero.
+_TRANSITIONS = dict.fromkeys(product(get_args(Kind), (*sorted(KNOWN_TYPES), "other")), 0)
+_ANSWERS = {
+    **dict.fromkeys([("approved", ""), ("in-doubt", "in-doubt"), ("replay", "")], 0),
+    **dict.fromkeys(product(["rejected"], get_args(Reason)), 0),
+}
+_STATUSES = {"200": 0, "429": 0}
 
 Sample: TypeAlias = tuple[str, tuple[str, ...], float | Histogram]
 
@@ -117,14 +128,13 @@ def _polls(poll: dict[str, Any], measures: Measures) -> Iterator[Sample]:
     if poll["ageS"] is not None:
         yield "sebridge_poll_age_seconds", (), poll["ageS"]
     yield "sebridge_post_duration_seconds", (), measures.post_s
-    # An alert on increase() needs the zero before the first one.
     for method, counts in (("GET", poll["answers"]), ("POST", measures.post_statuses)):
-        for http_status, count in {"200": 0, "429": 0, **counts}.items():
+        for http_status, count in (_STATUSES | counts).items():
             yield "sebridge_imds_answers_total", (method, http_status), count
 
 
 def _events(status: dict[str, Any], measures: Measures) -> Iterator[Sample]:
-    for (kind, event_type), count in measures.transitions.items():
+    for (kind, event_type), count in (_TRANSITIONS | measures.transitions).items():
         yield "sebridge_transitions_total", (kind, event_type), count
     found = {SCHEDULED: 0, STARTED: 0, "other": 0}
     for raw in status["pending"]:
@@ -138,8 +148,7 @@ def _events(status: dict[str, Any], measures: Measures) -> Iterator[Sample]:
 
 
 def _approvals(status: dict[str, Any], measures: Measures) -> Iterator[Sample]:
-    always = {("approved", ""): 0, ("in-doubt", "in-doubt"): 0, ("replay", ""): 0}
-    for (outcome, reason), count in (always | measures.answers).items():
+    for (outcome, reason), count in (_ANSWERS | measures.answers).items():
         yield "sebridge_commands_total", (outcome, reason), count
     yield "sebridge_answer_latency_seconds", (), measures.answer_s
     for state in filter(None, MOVES):
