@@ -224,6 +224,7 @@ class Intake:
             rule=outcome.rule,
             cloudevent=cloudevents.from_outcome(outcome, vm=self._vm, now=now),
             received_at=received_at,
+            answered_at=now,
             reply_topic=incoming.reply_topic,
             correlation=incoming.correlation,
             position=incoming.position,

@@ -1,10 +1,15 @@
 """What a look at the agent asks of the store: counts and ages, no rows."""
 
-import sqlite3
 from datetime import datetime
 
 import msgspec
 
+from bridge.measures import Histogram
+from bridge.store.connection import Database
+
+_APPROVALS = """
+SELECT state, count(*) AS count, min(updated_at) AS since FROM approvals GROUP BY state
+"""
 _SINKS = """
 SELECT c.sink, count(o.sequence) AS outbox, min(o.created_at) AS oldest,
        (SELECT count(*) FROM parked AS p WHERE p.sink = c.sink) AS parked
@@ -24,13 +29,23 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     sinks: dict[str, SinkFigures]
 
 
-def read_figures(raw: sqlite3.Connection) -> Figures:
-    approvals = raw.execute(
-        "SELECT state, count(*) AS count, min(updated_at) AS since FROM approvals GROUP BY state"
-    ).fetchall()
-    since = {row["state"]: row["since"] for row in approvals}
-    return Figures(
-        approvals={row["state"]: row["count"] for row in approvals},
-        in_doubt_since=msgspec.convert(since.get("in-doubt"), datetime | None),
-        sinks={row["sink"]: msgspec.convert(dict(row), SinkFigures) for row in raw.execute(_SINKS)},
-    )
+class WithFigures:
+    """Base of `Outbox`."""
+
+    _database: Database
+
+    @property
+    def commit_s(self) -> Histogram:
+        """How long commits took until they were on the disk."""
+        return self._database.commit_s
+
+    def figures(self) -> Figures:
+        with self._database.reading() as raw:
+            approvals = raw.execute(_APPROVALS).fetchall()
+            sinks = raw.execute(_SINKS).fetchall()
+        since = {row["state"]: row["since"] for row in approvals}
+        return Figures(
+            approvals={row["state"]: row["count"] for row in approvals},
+            in_doubt_since=msgspec.convert(since.get("in-doubt"), datetime | None),
+            sinks={row["sink"]: msgspec.convert(dict(row), SinkFigures) for row in sinks},
+        )

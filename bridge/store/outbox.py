@@ -10,14 +10,14 @@ import msgspec
 from bridge.core import cloudevents
 from bridge.core.cloudevents import Channel, CloudEvent
 from bridge.errors import StoreError
-from bridge.measures import Histogram
 from bridge.store.connection import Database
+from bridge.store.figures import WithFigures
 from bridge.store.opening import get_meta, new_ledger_id, set_meta
 from bridge.store.rows import Confirmation, Draft, ParkedRow, Position, to_text
 from bridge.transports import Outgoing
 
 
-class Outbox:
+class Outbox(WithFigures):
     """Base of `Store`; each public method is one transaction."""
 
     def __init__(self, database: Database) -> None:
@@ -29,10 +29,6 @@ class Outbox:
     @property
     def durable(self) -> bool:
         return self._database.durable
-
-    @property
-    def commit_s(self) -> Histogram:
-        return self._database.commit_s
 
     @property
     def problem(self) -> str:

@@ -15,7 +15,6 @@ from bridge.core.approvals import REFUSED_STATUSES, Approve, Entry
 from bridge.core.cloudevents import CloudEvent
 from bridge.core.commands import Command
 from bridge.errors import StoreError, StoreUnwritable
-from bridge.store.figures import Figures, read_figures
 from bridge.store.ledger import (
     find_command,
     hold,
@@ -86,10 +85,6 @@ class Store(Outbox):
         """Every command with its POSTs, oldest first."""
         return [dict(row) for row in self._all(_AUDIT)]
 
-    def figures(self) -> Figures:
-        with self._database.reading() as raw:
-            return read_figures(raw)
-
     def accept(
         self,
         command: Command,
@@ -138,6 +133,7 @@ class Store(Outbox):
         rule: str,
         cloudevent: CloudEvent,
         received_at: datetime,
+        answered_at: datetime | None = None,
         reply_topic: str = "",
         correlation: bytes | None = None,
         position: Position | None = None,
@@ -151,7 +147,7 @@ class Store(Outbox):
                 event_id=event_id,
                 reply_topic=reply_topic,
                 correlation=correlation,
-                now=received_at,
+                now=answered_at or received_at,
             )
             if find_command(db, key) is None:
                 row = CommandRow(
@@ -167,7 +163,7 @@ class Store(Outbox):
                     http_status=None,
                     received_at=received_at,
                     expires_at=received_at,
-                    answered_at=received_at,
+                    answered_at=answered_at or received_at,
                     answer=final,
                     reply_topic=reply_topic,
                     correlation=correlation,

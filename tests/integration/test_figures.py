@@ -185,3 +185,28 @@ def test_every_commit_is_timed(store: Store) -> None:
         store.replay("unknown", now=NOW)
 
     assert sum(store.commit_s.counts) == before + 1
+
+
+def test_answer_is_dated_when_it_is_given(store: Store) -> None:
+    """A command that waited for a document has an answer, and an outbox row, of its own time."""
+    later = NOW + timedelta(minutes=4)
+    store.answer(
+        key="k",
+        fingerprint="f",
+        command_id="c",
+        source="ops",
+        event_id="e1",
+        why="",
+        status="rejected",
+        reason="imds-unreachable",
+        rule="",
+        cloudevent=draft("e1").cloudevent,
+        received_at=NOW,
+        answered_at=later,
+    )
+
+    command = store.command("k")
+
+    assert command is not None
+    assert (NOW, later) == (command.received_at, command.answered_at)
+    assert later == store.figures().sinks["mqtt"].oldest
