@@ -10,7 +10,7 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from bridge.config import Mqtt
+from bridge.config import EventHubs, Mqtt
 from bridge.core import topics
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -77,14 +77,29 @@ def test_address_and_parameters_agree(name: str) -> None:
     """Each parameter of an address is explained, and none besides."""
     inside = re.findall(r"\{(\w+)\}", CHANNELS[name]["address"])
 
-    assert sorted(inside) == sorted(CHANNELS[name]["parameters"])
+    assert sorted(inside) == sorted(CHANNELS[name].get("parameters", ()))
+
+
+def addresses_at(server: str) -> dict[str, str]:
+    wanted = [{"$ref": f"#/servers/{server}"}]
+    return {name: c["address"] for name, c in CHANNELS.items() if c["servers"] == wanted}
+
+
+def test_hubs_are_those_of_the_configuration() -> None:
+    """The other addresses are the default names of the two hubs."""
+    hubs = EventHubs()
+
+    assert {"eventsHub": hubs.events_hub, "commandsHub": hubs.commands_hub} == addresses_at(
+        "eventhubs"
+    )
+    assert len(addresses_at("eventhubs") | addresses_at("broker")) == len(CHANNELS)
 
 
 def test_channels_are_the_topics_of_the_program() -> None:
     """The addresses are those that the MQTT transport uses below the default root."""
     root = Mqtt().topic_root
 
-    addresses = {name: channel["address"] for name, channel in CHANNELS.items()}
+    addresses = addresses_at("broker")
 
     plain = {name: f"{root}/{name}" for name in ("events", "outcomes", "status", "commands")}
     pending = topics.pending(root, "EVENT").replace("EVENT", "{event_id}")
