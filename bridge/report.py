@@ -49,7 +49,7 @@ def snapshot(
         "storeProblem": store.problem,
         "poll": _poll(poller, answers),
         "pending": [scheduled_event.raw for scheduled_event in pending],
-        "timeLeft": _time_left(pending, store, now),
+        "timeLeft": time_left(pending, store, now),
         "approvals": figures.approvals,
         "inDoubtAgeS": _age_s(figures.in_doubt_since, now),
         "sinks": {
@@ -78,7 +78,7 @@ def _pending(document: Document | None, vm: Vm | None) -> list[ScheduledEvent]:
     return [e for e in document.scheduled_events if e.names(vm.name)]
 
 
-def _time_left(pending: list[ScheduledEvent], store: Store, now: datetime) -> list[dict[str, Any]]:
+def time_left(pending: list[ScheduledEvent], store: Store, now: datetime) -> list[dict[str, Any]]:
     """What has not begun, the nearest first; negative when NotBefore has passed."""
     due = [(e.not_before, e) for e in pending if e.is_scheduled and e.not_before]
     due.sort(key=lambda pair: pair[0])

@@ -1,4 +1,4 @@
-"""Counts and ages for /status and /metrics, read from a real ledger; and what the report makes of them."""
+"""Counts, ages and times left for /status and /metrics, read from a real ledger."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -9,26 +9,16 @@ import msgspec
 import pytest
 
 from bridge import report
-from bridge.clock import Clock
-from bridge.config import Imds
 from bridge.core.approvals import Approve
 from bridge.core.cloudevents import CloudEvent, Vm
 from bridge.core.commands import Command
 from bridge.core.document import ScheduledEvent
 from bridge.errors import StoreError
-from bridge.poller import Poller
 from bridge.store import Draft, Store
+from tests.builders import scheduled_event
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 VM = Vm(name="vm-1", resource_id="/subscriptions/s/vm-1")
-
-
-class FixedClock:
-    def now(self) -> datetime:
-        return NOW
-
-    def elapsed_s(self) -> float:
-        return 0.0
 
 
 @pytest.fixture
@@ -68,48 +58,6 @@ def doubt(store: Store, event_id: str, now: datetime) -> None:
     )
 
 
-def snapshot(store: Store, poller: Poller | None = None) -> dict[str, Any]:
-    return report.snapshot(
-        mode="enforce",
-        vm=VM,
-        store=store,
-        poller=poller,
-        answers={},
-        sinks={},
-        publishers={},
-        now=NOW,
-    )
-
-
-def poller_of(store: Store, *entries: dict[str, Any]) -> Poller:
-    store.record(
-        msgspec.json.encode({"DocumentIncarnation": 1, "Events": list(entries)}), [], [], NOW
-    )
-    clock: Clock = FixedClock()
-    nothing: Any = None
-    return Poller(
-        Imds(),
-        nothing,
-        store,
-        clock,
-        vm=VM,
-        commands_topic="",
-        own_events_only=True,
-        on_change=lambda: None,
-    )
-
-
-def entry(event_id: str, not_before: str, **fields: Any) -> dict[str, Any]:
-    return {
-        "EventId": event_id,
-        "EventType": "Reboot",
-        "EventStatus": "Scheduled",
-        "Resources": ["vm-1"],
-        "NotBefore": not_before,
-        **fields,
-    }
-
-
 def test_empty_ledger_has_nothing_to_tell(store: Store) -> None:
     """Each sink is there from the start, with nothing to do."""
     figures = store.figures()
@@ -140,39 +88,38 @@ def test_oldest_doubt_gives_the_age(store: Store) -> None:
     doubt(store, "e2", NOW - timedelta(minutes=1))
     accept(store, "e3", NOW - timedelta(hours=1))
 
-    status = snapshot(store)
+    figures = store.figures()
 
-    assert {"in-doubt": 2, "accepted": 1} == status["approvals"]
-    assert status["inDoubtAgeS"] == 180
+    assert {"in-doubt": 2, "accepted": 1} == figures.approvals
+    assert NOW - timedelta(minutes=3) == figures.in_doubt_since
+
+
+def due(event_id: str, seconds: float | None, **fields: Any) -> ScheduledEvent:
+    not_before = None if seconds is None else NOW + timedelta(seconds=seconds)
+    return scheduled_event(event_id=event_id, not_before=not_before, **fields)
 
 
 def test_time_left_is_told_of_what_has_not_begun(store: Store) -> None:
     """The nearest first, with the state of its approval; started and timeless events have none."""
     accept(store, "near", NOW)
-    poller = poller_of(
-        store,
-        entry("far", "2030-01-02T03:14:05Z"),
-        entry("near", "2030-01-02T03:04:35Z"),
-        entry("late", "2030-01-02T03:04:00Z"),
-        entry("begun", "2030-01-02T03:04:00Z", EventStatus="Started"),
-        entry("timeless", ""),
-        entry("foreign", "2030-01-02T03:04:10Z", Resources=["vm-2"]),
-    )
-
-    left = [
-        (e["eventId"], e["approval"], e["seconds"]) for e in snapshot(store, poller)["timeLeft"]
+    pending = [
+        due("far", 600),
+        due("near", 30),
+        due("late", -5),
+        due("begun", -5, event_status="Started"),
+        due("timeless", None),
     ]
 
-    assert [("late", "none", -5), ("near", "accepted", 30), ("far", "none", 600)] == left
+    left = report.time_left(pending, store, NOW)
+
+    assert [("late", "none", -5), ("near", "accepted", 30), ("far", "none", 600)] == [
+        (e["eventId"], e["approval"], e["seconds"]) for e in left
+    ]
 
 
 def test_time_left_is_bounded(store: Store) -> None:
     """However many events there are, labels do not grow without end."""
-    poller = poller_of(
-        store, *(entry(f"e{n}", f"2030-01-02T04:{n:02}:00Z") for n in reversed(range(40)))
-    )
-
-    left = snapshot(store, poller)["timeLeft"]
+    left = report.time_left([due(f"e{n}", n) for n in reversed(range(40))], store, NOW)
 
     assert [f"e{n}" for n in range(report.TIME_LEFT_EVENTS_MAX)] == [e["eventId"] for e in left]
 
