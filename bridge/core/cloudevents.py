@@ -206,7 +206,8 @@ def _draft(
 ) -> CloudEvent:
     return CloudEvent(
         specversion="1.0",
-        source=vm.resource_id,
+        # An IMDS that knows no ARM id still has a name; `source` must not be empty.
+        source=vm.resource_id or f"/virtualMachines/{vm.vm_id or vm.name}",
         type=type_,
         subject=subject,
         time=rfc3339(now),

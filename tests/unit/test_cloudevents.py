@@ -241,3 +241,18 @@ def test_rfc3339_any_zone_becomes_utc_with_milliseconds() -> None:
     moment = datetime(2026, 11, 18, 8, 0, 0, 123_999, tzinfo=timezone(timedelta(hours=2)))
 
     assert cloudevents.rfc3339(moment) == "2026-11-18T06:00:00.123Z"
+
+
+@pytest.mark.parametrize(
+    ("vm", "expected"),
+    [
+        (VM, RESOURCE_ID),
+        (Vm(name="web_3", vm_id="v-1"), "/virtualMachines/v-1"),
+        (Vm(name="web_3"), "/virtualMachines/web_3"),
+    ],
+)
+def test_source_is_never_empty(vm: Vm, expected: str) -> None:
+    """CloudEvents demand a source, whatever IMDS leaves out."""
+    status = StatusData(status="online", vm=vm, version="1")
+
+    assert cloudevents.from_status(status, identifier="i", now=NOW).source == expected
