@@ -4,10 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: test check format lock schemas clean
+.PHONY: test coverage check format lock schemas clean
 
-test: $(VENV)/.installed $(VENV)/.apt
-	$(BIN)/python -m pytest tests
+test: coverage $(VENV)/.apt
+	$(BIN)/python -m pytest tests --ignore=tests/unit
+
+# The unit tests, and with them the gate: every branch of the pure core is taken.
+coverage: $(VENV)/.installed
+	$(BIN)/python -m coverage run --source=bridge/core -m pytest tests/unit
+	$(BIN)/python -m coverage report --show-missing --skip-covered --fail-under=100
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check .

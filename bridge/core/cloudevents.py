@@ -6,6 +6,7 @@ that makes it durable, so the same message keeps them on every resend.
 
 from datetime import UTC, datetime
 from typing import Any, Literal
+from urllib.parse import quote
 
 import msgspec
 
@@ -207,7 +208,7 @@ def _draft(
     return CloudEvent(
         specversion="1.0",
         # An IMDS that knows no ARM id still has a name; `source` must not be empty.
-        source=vm.resource_id or f"/virtualMachines/{vm.vm_id or vm.name}",
+        source=vm.resource_id or f"/virtualMachines/{quote(vm.vm_id or vm.name, safe='')}",
         type=type_,
         subject=subject,
         time=rfc3339(now),

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 _FIELD = re.compile(r"\{(resource_group|vm_name)\}")
 _UNSAFE = re.compile(r"[+#/\x00-\x1f\x7f]")
-# Event Grid's limit; other brokers allow more.
+# MQTT's own limit: the length of a string has two bytes.
 TOPIC_BYTES_MAX = 65535
 
 

@@ -270,3 +270,52 @@ def test_decode_any_json_never_raises(changes: dict[str, Any], properties: dict[
     actual = decode_wire(payload, "", tuple(properties.items()))
 
     assert isinstance(actual, Command | Malformed)
+
+
+plain = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12).filter(
+    str.isprintable
+)
+moments = st.datetimes(timezones=st.just(UTC)).map(datetime.isoformat)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.fixed_dictionaries(
+        {"id": plain, "source": plain},
+        optional={"idempotencykey": plain, "time": moments, "expirytime": moments},
+    ),
+    st.fixed_dictionaries(
+        {"eventId": plain},
+        optional={
+            "vm": plain,
+            "token": plain,
+            "reason": st.text(st.characters(exclude_categories=["Cs"]), max_size=12),
+            "expect": st.fixed_dictionaries(
+                {}, optional={"eventType": plain, "resources": st.lists(plain, max_size=3)}
+            ),
+            "override": st.lists(st.sampled_from(["leader", "in-doubt", "history"])),
+        },
+    ),
+)
+def test_decode_any_good_command_is_the_same_in_both_modes(
+    attributes: dict[str, str], data: dict[str, Any]
+) -> None:
+    """Nothing that the sender said is lost, and the content mode does not matter."""
+    all_attributes = {"specversion": "1.0", "type": COMMAND_TYPE} | attributes
+
+    structured = decode_wire(json.dumps(all_attributes | {"data": data}).encode())
+    binary = decode_wire(
+        json.dumps(data).encode(), "application/json", tuple(all_attributes.items())
+    )
+
+    assert isinstance(structured, Command)
+    assert binary == structured
+    assert structured.event_id == data["eventId"]
+    assert structured.key == attributes.get(
+        "idempotencykey", f"{attributes['source']}#{attributes['id']}"
+    )
+    assert structured.token == data.get("token")
+    assert structured.expect_type == data.get("expect", {}).get("eventType")
+    assert structured.override == set(data.get("override", []))
+    for moment, name in ((structured.time, "time"), (structured.expires_at, "expirytime")):
+        assert (moment.isoformat() if moment else None) == attributes.get(name)

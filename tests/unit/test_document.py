@@ -174,6 +174,53 @@ def test_decode_any_entry_raises_nothing_else(entry: dict[str, Any]) -> None:
     assert len(actual.scheduled_events) == 1
 
 
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=60))
+def test_decode_any_bytes_raise_nothing_else(raw: bytes) -> None:
+    """Bytes from anywhere are refused in one way only: no rubbish is a document."""
+    with pytest.raises(MalformedDocument):
+        decode(raw)
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+entries = st.fixed_dictionaries(
+    {"EventId": texts.filter(lambda text: text.strip() and text.isprintable())},
+    optional={
+        "EventType": texts,
+        "EventStatus": texts,
+        "EventSource": texts,
+        "Resources": st.lists(texts, max_size=3),
+        "DurationInSeconds": st.integers(-1, 10**6),
+        "NotBefore": st.datetimes(timezones=st.just(UTC)).map(datetime.isoformat),
+    },
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.integers(0, 2**63 - 1),
+    st.lists(entries, max_size=4, unique_by=lambda entry: entry["EventId"].casefold()),
+)
+def test_decode_any_good_document_keeps_everything(
+    incarnation: int, written: list[dict[str, Any]]
+) -> None:
+    """Values come out as they went in, in order, beside the raw entry."""
+    actual = decode(encode(*written, incarnation=incarnation))
+
+    assert actual.incarnation == incarnation
+    assert [event.raw for event in actual.scheduled_events] == written
+    for event, entry in zip(actual.scheduled_events, written, strict=True):
+        assert actual.find(entry["EventId"]) == event
+        assert event.event_id == entry["EventId"]
+        assert event.event_type == entry.get("EventType", "")
+        assert event.event_status == entry.get("EventStatus", "")
+        assert event.event_source == entry.get("EventSource", "")
+        assert list(event.resources) == entry.get("Resources", [])
+        assert event.duration_in_seconds == entry.get("DurationInSeconds")
+        not_before = event.not_before.isoformat() if event.not_before else None
+        assert not_before == entry.get("NotBefore")
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, len(encode(AZURE)) - 1))
 def test_decode_truncated_document_is_refused(length: int) -> None:

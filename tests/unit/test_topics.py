@@ -1,6 +1,9 @@
 """Names become topics only when they cannot mean anything else."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from paho.mqtt.client import topic_matches_sub
 
 from bridge.core import topics
 
@@ -82,3 +85,41 @@ def test_is_allowed_reply_only_plain_names_below_the_prefix(
 ) -> None:
     """A command cannot make the agent publish wherever it likes."""
     assert topics.is_allowed_reply(topic, prefix) is expected
+
+
+names = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+
+
+@settings(max_examples=300, deadline=None)
+@given(names, names)
+def test_fill_root_any_names_make_a_plain_topic_or_raise(resource_group: str, vm_name: str) -> None:
+    """Whatever Azure calls things, a root has four levels and the fleet's filter covers it."""
+    try:
+        root = topics.fill_root(TEMPLATE, resource_group=resource_group, vm_name=vm_name)
+    except topics.BadTopic:
+        return
+
+    assert root.split("/") == ["sebridge", "v1", resource_group, vm_name]
+    assert topic_matches_sub(topics.root_filter(TEMPLATE), root)
+    assert topic_matches_sub(topics.root_filter(TEMPLATE, vm_name=vm_name), root)
+
+
+@settings(max_examples=200, deadline=None)
+@given(names.filter(bool), names.filter(bool))
+def test_pending_any_event_ids_get_a_level_of_their_own(one: str, other: str) -> None:
+    """Two events never share a retained message, and none escapes from below `pending`."""
+    topic = topics.pending("root", one)
+
+    assert topic_matches_sub("root/pending/+", topic)
+    assert not set("+#") & set(topic)
+    assert (topic == topics.pending("root", other)) is (one == other)
+
+
+@settings(max_examples=200, deadline=None)
+@given(names, names)
+def test_is_allowed_reply_any_topic_stays_below_the_prefix(topic: str, prefix: str) -> None:
+    """What is allowed starts with the prefix and is no filter."""
+    for candidate in (topic, prefix + topic):
+        if topics.is_allowed_reply(candidate, prefix):
+            assert candidate.startswith(prefix)
+            assert not set("+#\0") & set(candidate)
