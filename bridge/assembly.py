@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Callable
 
-from bridge.config import Config
+from bridge.config import Config, Mqtt
 from bridge.core import topics
 from bridge.errors import ConfigError
 from bridge.imds import Identity
 from bridge.store import Store
-from bridge.transports import CommandSource, Sink
+from bridge.transports import CommandSource, Sink, TokenProvider
 
 
 class Assembly:
@@ -55,6 +55,7 @@ class Assembly:
             will=offline,
             pending=self._store.pending,
             pending_known=polled,
+            token_provider=token_provider(config.mqtt),
             publish_events="mqtt" in config.events.sinks,
             take_commands=config.commands.source == "mqtt",
             commands_bytes_max=config.commands.payload_bytes_max,
@@ -69,3 +70,12 @@ class Assembly:
             )
         except topics.BadTopic as error:
             raise ConfigError(f"mqtt.topic_root: {error}; write the name into it") from error
+
+
+def token_provider(config: Mqtt) -> TokenProvider | None:
+    """Who vouches for this agent at the broker, where no password or certificate does."""
+    if config.auth != "entra-jwt":
+        return None
+    from bridge.identity import EVENT_GRID_SCOPE, managed_identity_token  # noqa: PLC0415
+
+    return managed_identity_token(config.identity_client_id, EVENT_GRID_SCOPE)

@@ -172,8 +172,6 @@ class Config(Section, frozen=True):
             raise ValueError("eventhubs is not supported by this version")
         if self.commands.trusted_keys:
             raise ValueError("commands.trusted_keys is not supported by this version")
-        if self.mqtt.auth == "entra-jwt":
-            raise ValueError("mqtt.auth entra-jwt is not supported by this version")
 
 
 def options() -> Iterator[tuple[tuple[str, ...], Struct, str]]:

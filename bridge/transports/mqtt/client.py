@@ -81,7 +81,8 @@ def connect(
 def tls_context(config: Mqtt) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=config.tls.ca_file or None)
     if config.tls.cert_file:
-        context.load_cert_chain(config.tls.cert_file, config.tls.key_file)
+        # A password, or OpenSSL would wait for one at the terminal.
+        context.load_cert_chain(config.tls.cert_file, config.tls.key_file, password="")
     return context
 
 
