@@ -68,6 +68,8 @@ def _parser() -> argparse.ArgumentParser:
 
     simulator.add_arguments(simulate)
     simulate.set_defaults(function=simulator.run)
+    doctor = add("doctor", _doctor, "check IMDS, clock, ledger, broker and topics; say what to do")
+    doctor.add_argument("--json", action="store_true", help="one finding a line")
     add("check-config", _check_config, "validate; print what is in force, secrets masked")
     return parser
 
@@ -146,6 +148,12 @@ def _ask_agent(config: Config, path: str) -> Any:
             return msgspec.json.decode(answer.read())
     except (urllib.error.URLError, OSError) as error:
         raise BridgeError(f"no agent answers at {url}: {error}; is `sebridge run` up?") from error
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from bridge.doctor import command  # noqa: PLC0415
+
+    return asyncio.run(command.run(args.config, as_json=args.json))
 
 
 def _check_config(args: argparse.Namespace) -> int:

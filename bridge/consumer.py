@@ -17,7 +17,7 @@ from bridge.configfile import read_secret
 from bridge.core import topics
 from bridge.core.cloudevents import rfc3339
 from bridge.core.commands import COMMAND_TYPE
-from bridge.errors import BridgeError
+from bridge.errors import BridgeError, ConfigError
 
 APPROVED, REJECTED, NO_OUTCOME = 0, 3, 4
 # How long retained messages may take to arrive after a subscription.
@@ -61,6 +61,12 @@ class _Session:
 
     async def open(self) -> None:
         config = self._config
+        if config.auth == "entra-jwt":
+            # This session is MQTT 3.1.1, and the token is the VM's, not the operator's.
+            raise ConfigError(
+                "mqtt.auth entra-jwt is for the agent: give this command a "
+                "configuration with a certificate or a password of your own"
+            )
         if config.username:
             password = read_secret(config.password_file, "mqtt.password_file")
             self.client.username_pw_set(config.username, password)
@@ -197,6 +203,8 @@ def _line(payload: bytes | bytearray) -> str:
         elif kind.startswith("approval."):
             words = (data.get("reason"), data.get("detail"), data.get("requestedBy"))
             what = f"{data.get('eventId', '')}  " + "  ".join(word for word in words if word)
+        elif kind == "agent.probe":
+            what = "a check by sebridge doctor"
         else:
             what = str(data["status"])
         text = f"{event['time']}  {who:<16} {kind:<20} {what}"

@@ -182,7 +182,7 @@ class ImdsClient:
                 )
             return body
         raise ImdsUnavailable(
-            f"GET {url}: HTTP {status}: {_hint(status)}{_said(body)}",
+            f"GET {url}: HTTP {status}: {hint(status)}{_said(body)}",
             status=status,
             retry_after_s=retry_after_s,
         )
@@ -233,7 +233,7 @@ def _no_answer(url: URL, error: Exception, timeout_s: float) -> str:
     return f"GET {url}: {what}; check imds.endpoint and that no firewall blocks it"
 
 
-def _hint(status: int) -> str:
+def hint(status: int) -> str:
     if 300 <= status < 400:
         return "IMDS never redirects and it was not followed; find what stands in between"
     return _HINTS.get(status, "it is asked again later")

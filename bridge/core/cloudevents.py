@@ -115,6 +115,11 @@ def rfc3339(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def source_of(vm: Vm) -> str:
+    """Never empty, as CloudEvents demands, though IMDS does not always name the resource."""
+    return vm.resource_id or f"/virtualMachines/{quote(vm.vm_id or vm.name, safe='')}"
+
+
 def from_transition(
     transition: Transition,
     document: Document,
@@ -207,8 +212,7 @@ def _draft(
 ) -> CloudEvent:
     return CloudEvent(
         specversion="1.0",
-        # An IMDS that knows no ARM id still has a name; `source` must not be empty.
-        source=vm.resource_id or f"/virtualMachines/{quote(vm.vm_id or vm.name, safe='')}",
+        source=source_of(vm),
         type=type_,
         subject=subject,
         time=rfc3339(now),

@@ -80,7 +80,7 @@ def _open_memory(path: Path, now: datetime, vm_id: str, problem: str) -> Databas
     raw, lost = connect_memory(), False
     if path.exists():
         try:
-            _copy_into(path, raw)
+            copy_into(path, raw)
         except (OSError, sqlite3.Error, StoreError):
             raw, lost = connect_memory(), True
     database = Database(raw, path, durable=False, problem=problem)
@@ -94,7 +94,7 @@ def _open_memory(path: Path, now: datetime, vm_id: str, problem: str) -> Databas
     return database
 
 
-def _copy_into(path: Path, memory: sqlite3.Connection) -> None:
+def copy_into(path: Path, memory: sqlite3.Connection) -> None:
     """Read file and WAL without writing beside them: on a copy, in RAM where possible."""
     with tempfile.TemporaryDirectory(dir=_RAM_DISK if _RAM_DISK.is_dir() else None) as directory:
         copy = Path(directory, "ledger")

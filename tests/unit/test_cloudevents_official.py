@@ -48,7 +48,7 @@ def from_outcome(outcome: OutcomeData, vm: Vm = VM) -> CloudEvent:
 
 
 def every_type() -> dict[str, CloudEvent]:
-    events = {}
+    events: dict[str, CloudEvent] = {}
     for kind, (previous, current, circumstances) in TRANSITIONS.items():
         (transition,) = diff(previous, current, circumstances)
         assert transition.kind == kind
@@ -64,11 +64,11 @@ def every_type() -> dict[str, CloudEvent]:
     return events
 
 
-def read_structured(event: CloudEvent) -> SdkCloudEvent:
+def read_structured(event: CloudEvent) -> Any:
     return JSONFormat().read(SdkCloudEvent, cloudevents.encode(event))
 
 
-def read_binary(event: CloudEvent) -> SdkCloudEvent:
+def read_binary(event: CloudEvent) -> Any:
     """As a subscriber would: user properties, the content type, and the payload."""
     attributes: dict[str, Any] = dict(cloudevents.attributes(event))
     attributes["time"] = datetime.fromisoformat(attributes["time"])

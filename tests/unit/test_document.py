@@ -183,7 +183,7 @@ def test_decode_any_bytes_raise_nothing_else(raw: bytes) -> None:
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
-entries = st.fixed_dictionaries(
+entries: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {"EventId": texts.filter(lambda text: text.strip() and text.isprintable())},
     optional={
         "EventType": texts,
