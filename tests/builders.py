@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
+from hypothesis import strategies as st
 
 from bridge.core.commands import COMMAND_TYPE, Command
 from bridge.core.document import Document, ScheduledEvent
@@ -13,6 +14,9 @@ NOW = datetime(2026, 11, 18, 6, 0, tzinfo=UTC)
 NOT_BEFORE = NOW + timedelta(minutes=15)
 EVENT_ID = "602D9444-D2CD-49C7-8624-8643E7171297"
 VM_NAME = "web_3"
+# What str.isprintable() allows, for names in properties; any text that JSON can carry.
+PRINTABLE = st.characters(exclude_categories=["C", "Zl", "Zp", "Zs"], include_characters=" ")
+ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 
 
 def scheduled_event(**overrides: Any) -> ScheduledEvent:

@@ -18,7 +18,7 @@ from bridge.core.commands import (
     fingerprint,
     wire_key,
 )
-from tests.builders import EVENT_ID, command_bytes, command_fields
+from tests.builders import ANY_TEXT, EVENT_ID, PRINTABLE, command_bytes, command_fields
 
 BINARY = (
     ("specversion", "1.0"),
@@ -272,9 +272,7 @@ def test_decode_any_json_never_raises(changes: dict[str, Any], properties: dict[
     assert isinstance(actual, Command | Malformed)
 
 
-plain = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12).filter(
-    str.isprintable
-)
+plain = st.text(PRINTABLE, min_size=1, max_size=12)
 moments = st.datetimes(timezones=st.just(UTC)).map(datetime.isoformat)
 
 
@@ -289,7 +287,7 @@ moments = st.datetimes(timezones=st.just(UTC)).map(datetime.isoformat)
         optional={
             "vm": plain,
             "token": plain,
-            "reason": st.text(st.characters(exclude_categories=["Cs"]), max_size=12),
+            "reason": ANY_TEXT,
             "expect": st.fixed_dictionaries(
                 {}, optional={"eventType": plain, "resources": st.lists(plain, max_size=3)}
             ),
