@@ -28,6 +28,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="PT5M to PT15M, or off (default PT5M; off with --spot)",
     )
     add("--speed", type=float, default=1.0, help="simulated seconds in a real one")
+    add(
+        "--shorten",
+        metavar="N",
+        type=float,
+        default=1.0,
+        help="divide notices and durations; the clock stays real, as that of the agents",
+    )
     add("--scenario", metavar="NAME", default="", help=f"one of {', '.join(SCENARIOS)}")
     add(
         "--first-call-delay",
@@ -67,6 +74,7 @@ def _settings(args: argparse.Namespace) -> Settings:
         terminate_notification=args.terminate_notification,
         spot=args.spot,
         speed=args.speed,
+        shorten=args.shorten,
         scenario=args.scenario,
         first_call_delay_s=args.first_call_delay,
         requests_per_s_max=args.requests_per_s_max,

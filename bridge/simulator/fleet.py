@@ -241,7 +241,7 @@ def _make(fleet: Fleet, plan: Plan) -> ScheduledEvent:
         source=SOURCE[event_type] if plan.source is None else plan.source,
         description=DESCRIPTION[event_type] if plan.description is None else plan.description,
         duration_in_seconds=duration_s,
-        lasts_s=lasts_s,
+        lasts_s=lasts_s / fleet.shorten,
         group=_group(fleet, plan.resources),
         not_before_at=_not_before_at(fleet, plan),
         # IMDS: with a hardware failure "Azure bypasses the Scheduled state".
@@ -268,7 +268,7 @@ def _group(fleet: Fleet, resources: tuple[str, ...]) -> int:
 def _not_before_at(fleet: Fleet, plan: Plan) -> datetime:
     """Whole seconds, because that is what RFC 1123 can say, and never less than the notice."""
     notice_s = _notice_s(fleet, plan.event_type) if plan.not_before_s is None else plan.not_before_s
-    exact = fleet.now.astimezone(UTC) + timedelta(seconds=notice_s)
+    exact = fleet.now.astimezone(UTC) + timedelta(seconds=notice_s / fleet.shorten)
     whole = exact.replace(microsecond=0)
     return whole if whole == exact else whole + timedelta(seconds=1)
 

@@ -145,6 +145,8 @@ class Fleet(Struct, frozen=True, kw_only=True):
     spot: bool
     # None: terminate notification is off, and deletions come without notice.
     terminate_notification_s: int | None
+    # Notices and durations are divided by it; the clock stays that of the agents.
+    shorten: float = 1.0
     vms: tuple[Vm, ...]
     scopes: tuple[Scope, ...]
     # Up to here everything that was due has happened.

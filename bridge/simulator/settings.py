@@ -27,6 +27,7 @@ TERMINATE_NOTIFICATION: Final = "PT5M"
 OFF: Final = "off"
 
 SPEED_MAX: Final = 100_000.0
+SHORTEN_MAX: Final = 1000.0
 FIRST_CALL_DELAY_S_MAX: Final = 600.0
 INSTANCE_ID_MAX: Final = 2_000_000_000
 
@@ -53,6 +54,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     spot: bool = False
     # Simulated seconds in a real one; 0 stands still, for tests that advance it by hand.
     speed: float = 1.0
+    # Divides every notice and duration instead: time lapse for agents and approvals whose clock is
+    # the real one, which `speed` would leave behind.
+    shorten: float = 1.0
     scenario: str = ""
     # Real seconds that the first request for scheduled events takes; Azure: up to two minutes.
     first_call_delay_s: float = 0.0
@@ -75,6 +79,7 @@ def build_fleet(settings: Settings, seed: str, now: datetime) -> Fleet:
         policy=settings.policy,
         spot=is_spot(settings),
         terminate_notification_s=_terminate_notification_s(settings),
+        shorten=settings.shorten,
         vms=vms,
         scopes=(Scope(),) * (vms[-1].group + 1),
         now=now,
@@ -166,6 +171,8 @@ def _check(settings: Settings) -> None:
     # Written so that NaN is refused, too.
     if not 0 <= settings.speed <= SPEED_MAX:
         raise SettingsError(f"speed {settings.speed}: expected 0 to {SPEED_MAX:.0f}")
+    if not 1 <= settings.shorten <= SHORTEN_MAX:
+        raise SettingsError(f"shorten {settings.shorten}: expected 1 to {SHORTEN_MAX:.0f}")
     if not 0 <= settings.first_call_delay_s <= FIRST_CALL_DELAY_S_MAX:
         raise SettingsError(
             f"first-call delay {settings.first_call_delay_s}: "

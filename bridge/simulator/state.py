@@ -37,6 +37,7 @@ def _scale_set(fleet: Fleet) -> dict[str, Any]:
         "policy": fleet.policy,
         "spot": fleet.spot,
         "terminateNotificationS": fleet.terminate_notification_s,
+        "shorten": fleet.shorten,
         "resourceGroup": fleet.resource_group,
         "location": fleet.location,
     }

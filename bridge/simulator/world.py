@@ -59,7 +59,8 @@ class World:
         """Line the steps of a scenario up, from now on."""
         now = self.advance()
         steps = SCENARIOS[scenario](sum(vm.is_running for vm in self.fleet.vms))
-        added = [(now + timedelta(seconds=step.at_s), step.action) for step in steps]
+        shorten = self.settings.shorten
+        added = [(now + timedelta(seconds=step.at_s / shorten), step.action) for step in steps]
         self.steps = deque(sorted([*self.steps, *added], key=lambda step: step[0]))
 
     def advance(self) -> datetime:

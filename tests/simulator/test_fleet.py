@@ -49,6 +49,21 @@ def test_schedule_terminate_has_the_notice_of_the_profile(
     assert noon + timedelta(minutes=12) == fleet.pending[0].not_before_at
 
 
+def test_shorten_divides_notice_and_duration_and_leaves_the_clock(
+    fleet_of: FleetOf, noon: datetime
+) -> None:
+    """Time lapse for agents on a real clock: a tenth of the notice, a tenth of the duration."""
+    fleet = fleet_of(shorten=10.0, terminate_notification="PT15M")
+    fleet, _ = fleets.schedule(fleet, plan("Terminate", "web_1"), noon)
+    fleet, _ = fleets.schedule(fleet, plan("Reboot", "web_2", duration_s=120), noon)
+    fleet = fleets.advance(fleet, noon + seconds(90))
+
+    assert [noon + seconds(90)] * 2 == [s.not_before_at for s in fleet.pending]
+    assert [noon + seconds(90)] * 2 == [s.started_at for s in fleet.pending]
+    assert [6, 12] == [s.lasts_s for s in fleet.pending]
+    assert fleet.pending[1].duration_in_seconds == 120
+
+
 def test_schedule_between_two_seconds_never_shortens_the_notice(
     fleet_of: FleetOf, noon: datetime
 ) -> None:

@@ -45,6 +45,19 @@ async def test_scale_in_comes_by_policy(simulate: Simulate, control: Call, docum
     assert seen[-1] == []
 
 
+async def test_scenario_is_shortened_with_its_notices(
+    simulate: Simulate, control: Call, document: Call
+) -> None:
+    """Ten times shorter, the first scale-in comes after one second, and all is over in a minute."""
+    simulator = await simulate(scenario="scale-in", shorten=10.0)
+    await control(simulator, "POST", "clock", {"advanceS": 1})
+    first = await document(simulator, "web_1")
+    await control(simulator, "POST", "clock", {"advanceS": 60})
+
+    assert len(first["Events"]) == 2
+    assert (await document(simulator, "web_1"))["Events"] == []
+
+
 async def test_rolling_reboot_takes_one_vm_at_a_time(
     simulate: Simulate, control: Call, document: Call
 ) -> None:

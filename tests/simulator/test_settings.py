@@ -49,6 +49,8 @@ def test_terminate_notification_within_5_to_15_minutes(text: str, seconds: int) 
         ({"speed": -1.0}, "speed"),
         ({"speed": float("nan")}, "speed"),
         ({"speed": float("inf")}, "speed"),
+        ({"shorten": 0.5}, "shorten"),
+        ({"shorten": float("nan")}, "shorten"),
         ({"first_call_delay_s": -1.0}, "first-call"),
         ({"requests_per_s_max": -1}, "requests"),
         ({"instances": ""}, "instance id"),
