@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: test coverage check format lock schemas clean
+.PHONY: test coverage demo check format lock schemas clean
 
 test: coverage $(VENV)/.apt
 	$(BIN)/python -m pytest tests --ignore=tests/unit
@@ -13,6 +13,9 @@ test: coverage $(VENV)/.apt
 coverage: $(VENV)/.installed
 	$(BIN)/python -m coverage run --source=bridge/core -m pytest tests/unit
 	$(BIN)/python -m coverage report --show-missing --skip-covered --fail-under=100
+
+demo: $(VENV)/.installed
+	@$(BIN)/sebridge demo
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check .

@@ -70,6 +70,11 @@ def _parser() -> argparse.ArgumentParser:
     simulate.set_defaults(function=simulator.run)
     doctor = add("doctor", _doctor, "check IMDS, clock, ledger, broker and topics; say what to do")
     doctor.add_argument("--json", action="store_true", help="one finding a line")
+    demo = commands.add_parser("demo", help="everything on one machine, with a story to watch")
+    demo.add_argument("--headless", action="store_true", help="plain lines instead of a screen")
+    demo.add_argument("--duration", type=float, default=0.0, metavar="S", help="0: until Ctrl-C")
+    demo.add_argument("--port", type=int, default=0, help="of the MQTT broker; 0: any free one")
+    demo.set_defaults(function=_demo)
     add("check-config", _check_config, "validate; print what is in force, secrets masked")
     return parser
 
@@ -154,6 +159,18 @@ def _doctor(args: argparse.Namespace) -> int:
     from bridge.doctor import command  # noqa: PLC0415
 
     return asyncio.run(command.run(args.config, as_json=args.json))
+
+
+def _demo(args: argparse.Namespace) -> int:
+    try:
+        from bridge.demo import run as demo  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise BridgeError(
+            f"the demo needs {error.name}: pip install 'scheduled-events-bridge[demo]'"
+        ) from error
+    playing = demo.run(headless=args.headless, duration_s=args.duration, port=args.port)
+    print(asyncio.run(playing))
+    return 0
 
 
 def _check_config(args: argparse.Namespace) -> int:
