@@ -37,7 +37,7 @@ class Director:
         while self._is_due():
             self._play(self._beats.popleft())
             if not self._beats:
-                self._stage.say("demo", "That was the story. Now Azure is yours: try its API.")
+                self._stage.say("demo", "That was the story. Go on with a scale-in of your own.")
 
     @property
     def has_begun(self) -> bool:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
-from os import getpid
+from os import environ, getpid
 from pathlib import Path
 
 from bridge.simulator.model import FREEZE, REBOOT, REDEPLOY
@@ -24,8 +24,11 @@ _STOP_S = 4.0
 
 
 class Machine:
-    def __init__(self, name: str, world: World, config: Path) -> None:
+    def __init__(
+        self, name: str, world: World, config: Path, tell: Callable[[str, str], None]
+    ) -> None:
         self.name = name
+        self._tell = tell
         self._world = world
         self._config = config
         self._process: subprocess.Popen[bytes] | None = None
@@ -50,6 +53,7 @@ class Machine:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                env=_environment(),
             )
 
     def tick(self) -> None:
@@ -93,13 +97,22 @@ class Machine:
                 continue
             self._seen.add(scheduled.event_id)
             if scheduled.event_type == FREEZE:
-                self._later(_IMPACT_AFTER_S, lambda: self.signal(signal.SIGSTOP))
-                self._later(_IMPACT_AFTER_S + _FROZEN_S, lambda: self.signal(signal.SIGCONT))
+                self._later(_IMPACT_AFTER_S, self._freeze)
+                self._later(_IMPACT_AFTER_S + _FROZEN_S, self._thaw)
             elif scheduled.event_type in (REBOOT, REDEPLOY):
                 self._later(_IMPACT_AFTER_S, self._shut_down)
                 self._later(_IMPACT_AFTER_S + _BOOT_S, self.boot)
 
+    def _freeze(self) -> None:
+        self._tell(self.name, "The VM stands still (SIGSTOP for its agent).")
+        self.signal(signal.SIGSTOP)
+
+    def _thaw(self) -> None:
+        self._tell(self.name, "The VM runs again.")
+        self.signal(signal.SIGCONT)
+
     def _shut_down(self) -> None:
+        self._tell(self.name, "The VM restarts (SIGTERM for its agent).")
         self._off = True
         self.signal(signal.SIGTERM)
 
@@ -108,6 +121,11 @@ class Machine:
 
     def _is_alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+
+def _environment() -> dict[str, str]:
+    """The viewer's own overrides are for the viewer's own agents."""
+    return {name: value for name, value in environ.items() if not name.startswith("SEBRIDGE_")}
 
 
 def stop_all(machines: Iterable[Machine]) -> None:

@@ -140,8 +140,9 @@ class Demo:
             for vm in simulator.world.fleet.vms:
                 endpoint = simulator.endpoint(vm.name)
                 config = files.write_agent(self._folder, vm.name, endpoint, HOST, self._broker.port)
-                self._machines[vm.name] = Machine(vm.name, simulator.world, config)
-                self._machines[vm.name].boot()
+                machine = Machine(vm.name, simulator.world, config, self._stage.say)
+                self._machines[vm.name] = machine
+                machine.boot()
 
     def _explain_silence(self) -> str:
         """The folder is about to be removed, so the end of a log goes into the message."""
@@ -156,7 +157,7 @@ class Demo:
             ("events", f"mosquitto_sub -p {self._broker.port} -t 'sebridge/#' -v"),
             ("watch", f"{program} watch --config {operator}"),
             ("audit", f"{program} audit --config {self._folder / AUDITED}.toml"),
-            ("Azure", f"curl -d '{{\"count\": 1}}' {azure}/control/scale-in"),
+            ("scale-in", f"curl -d '{{\"count\": 1}}' {azure}/control/scale-in"),
         ]
         if console_url:
             places.insert(0, ("console", console_url))

@@ -4,6 +4,7 @@ Fed with what the broker delivers, as any consumer is, and with the simulator's 
 still there. It draws nothing.
 """
 
+import re
 from collections import Counter, deque
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from bridge.demo.story import FOR_PEOPLE, RESOURCE_GROUP
 
 ROOT: Final = f"sebridge/v1/{RESOURCE_GROUP}/"
 LINES_KEPT_MAX: Final = 200
+_PASTABLE: Final = re.compile(r"[A-Za-z0-9_-]+")
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 
 
@@ -58,23 +60,30 @@ class Stage:
         self.elapsed_s = elapsed_s
         self._agents = dict.fromkeys(zones, "starting")
         self._pending: dict[str, Pending] = {}
+        self._channels = {
+            "events": self._take_events,
+            "outcomes": self._take_outcomes,
+            "status": self._take_status,
+        }
 
     @property
     def agents_online(self) -> int:
         return sum(status == "online" for status in self._agents.values())
 
     def say(self, who: str, text: str) -> None:
-        self.lines.append(Line(self.elapsed_s(), who, text))
+        # What others have published must not steer the terminal.
+        plain = text if text.isprintable() else ascii(text)[1:-1]
+        self.lines.append(Line(self.elapsed_s(), who, plain))
         self.said += 1
 
     def receive(self, topic: str, payload: bytes) -> None:
         """One message as the broker delivers it; anyone may publish, so anything may come."""
         vm, _, channel = topic.removeprefix(ROOT).partition("/")
-        if vm not in self._zones or channel not in ("events", "outcomes", "status"):
+        take = self._channels.get(channel)
+        if vm not in self._zones or take is None:
             return
         try:
-            data = msgspec.json.decode(payload)["data"]
-            getattr(self, f"_take_{channel}")(vm, data)
+            take(vm, msgspec.json.decode(payload)["data"])
         except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError):
             self.say(vm, "published something that is no CloudEvent of ours")
 
@@ -96,6 +105,8 @@ class Stage:
 
     def _take_events(self, vm: str, data: dict[str, Any]) -> None:
         event_id, transition = data["event"]["EventId"], data["transition"]
+        if not _PASTABLE.fullmatch(event_id + data["event"]["EventType"]):
+            raise ValueError("not to be shown in a command that people paste")
         text = words.of_transition(data)
         self.counts[transition] += 1
         if transition in ("completed", "canceled", "ended"):

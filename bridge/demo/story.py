@@ -69,7 +69,7 @@ STORY: Final = (
         at_s=2,
         action=ScaleIn(count=2),
         says="Autoscale removes two VMs. Zones 1 and 2 have the most, the policy is OldestVM:"
-        " {names}. They go together, once both are approved.",
+        " {names}. They go together: when both are approved, or at NotBefore.",
     ),
     Beat(
         at_s=12,
@@ -84,7 +84,7 @@ STORY: Final = (
     Beat(
         at_s=36,
         action=Announce(event_type=PREEMPT, vm="batch_6"),
-        says="Azure wants the spot VM batch_6 back in 30 seconds. Nobody can stop that.",
+        says="The spot VM batch_6 is wanted back in 30 seconds. Nobody can stop that.",
     ),
     Beat(
         at_s=50,
@@ -95,11 +95,11 @@ STORY: Final = (
     Beat(
         at_s=66,
         action=Announce(event_type=REDEPLOY, vm="web_5"),
-        says="web_5 shall move to another host.",
+        says="web_5 is to move to another host. Let us see whether it does.",
     ),
     Beat(
         at_s=82,
         action=Cancel(vm="web_5"),
-        says="Azure thinks better of it and keeps web_5 where it is.",
+        says="The move of web_5 is called off.",
     ),
 )

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-COMMAND = [sys.executable, "-m", "bridge.simulator"]
+COMMAND = [sys.executable, "-m", "bridge", "simulate"]
 
 
 @pytest.fixture
@@ -123,9 +123,18 @@ def test_port_in_use_exits_1_with_a_clear_message() -> None:
     assert "Traceback" not in result.stderr
 
 
-def test_help_names_every_option() -> None:
-    """--help lists what there is."""
+def test_help_names_every_option_and_the_module_does_the_same() -> None:
+    """--help lists what there is, by either name."""
     shown = run("--help").stdout
+    module = subprocess.run(
+        [sys.executable, "-m", "bridge.simulator", "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "COLUMNS": "200"},
+    ).stdout
 
-    for option in ("--instances", "--policy", "--scenario", "--first-call-delay", "--spot"):
+    for option in ("--instances", "--policy", "--scenario", "--shorten", "--first-call-delay"):
         assert option in shown
+    assert shown == module

@@ -19,7 +19,7 @@ ZONES = {"web_1": "1", "web_2": "2", "web_3": "3"}
 HEADING = Heading(
     lapse="Time lapse",
     places=(("events", "mosquitto_sub -p 1883"), ("watch", "sebridge watch --config /x/y.toml")),
-    approve="sebridge approve {event_id} --config /tmp/sebridge-12345678/operator.toml",
+    approve="sebridge approve {event_id} --config /var/folders/sebridge-12345678/operator.toml",
 )
 SIZES = [(80, 24), (100, 40), (40, 10), (200, 60), (20, 3)]
 
@@ -147,7 +147,16 @@ def test_stage_gone_vm_has_nothing_pending(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    "payload", [b"", b"{}", b"[]", b'{"data": 1}', b'{"data": {"transition": "x"}}', b"\xff"]
+    "payload",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b'{"data": 1}',
+        b'{"data": {"transition": "x"}}',
+        b'{"data": {"transition": "scheduled", "event": {"EventId": "$(reboot)", "EventType": "X"}}}',
+        b"\xff",
+    ],
 )
 @pytest.mark.parametrize("channel", ["events", "outcomes", "status"])
 def test_stage_bad_message_is_said_and_changes_nothing(
@@ -159,6 +168,14 @@ def test_stage_bad_message_is_said_and_changes_nothing(
 
     assert stage.said == 1
     assert before == stage.rows(NOON)
+
+
+def test_stage_says_nothing_that_steers_a_terminal(stage: Stage) -> None:
+    """An outcome with an escape sequence in it is shown as text."""
+    schedule(stage, "web_1")
+    approve(stage, "web_1", requestedBy="\x1b[2J/ops")
+
+    assert stage.lines[-1].text.startswith("Approved by \\x1b[2J/ops")
 
 
 @pytest.mark.parametrize("size", SIZES)
