@@ -28,6 +28,7 @@ from amqtt.plugins.base import BaseAuthPlugin
 LISTENER = "default"
 OnMessage = Callable[[str, bytes], None]
 _CONNECTED = "connected"
+_REFUSED = 0x80
 
 
 class DemoBroker:
@@ -95,8 +96,8 @@ class _MendedBroker(Broker):  # type: ignore[misc]  # amqtt has no types
         self._on_message(topic, data)
         for session, qos in self._subscribers(topic):
             if qos == QOS_0 or session.clean_session:
-                if session.transitions.state == _CONNECTED:
-                    handler = self._get_handler(session)
+                handler = self._get_handler(session)
+                if handler is not None and session.transitions.state == _CONNECTED:
                     publishing = handler.mqtt_publish(topic, data, qos, retain=False)
                     running_tasks.append(asyncio.ensure_future(publishing))
                 continue
@@ -105,13 +106,13 @@ class _MendedBroker(Broker):  # type: ignore[misc]  # amqtt has no types
                 running_tasks.extend(self._send_kept(session))
 
     def _subscribers(self, topic: str) -> list[tuple[Any, int]]:
-        """Each session once, with the best QoS that any of its matching filters was granted."""
+        """Each session once, with the best QoS of its matching filters; nobody publishes QoS 2."""
         found: dict[str, tuple[Any, int]] = {}
         for topic_filter, subscriptions in self._subscriptions.items():
             if self._matches(topic, topic_filter):
                 for session, qos in subscriptions:
                     best = max(qos, found.get(session.client_id, (session, QOS_0))[1])
-                    found[session.client_id] = (session, best)
+                    found[session.client_id] = (session, min(best, QOS_1))
         return list(found.values())
 
     def _send_kept(self, session: Any) -> list[asyncio.Task[None]]:
@@ -148,8 +149,8 @@ class _MendedBroker(Broker):  # type: ignore[misc]  # amqtt has no types
         granted = [await self.add_subscription(pair, client_session) for pair in asked.topics]
         await handler.mqtt_acknowledge_subscription(asked.packet_id, granted)
         for (topic_filter, _), qos in zip(asked.topics, granted, strict=True):
-            if qos <= QOS_1:
-                self._send_retained(handler, topic_filter, qos)
+            if qos != _REFUSED:
+                self._send_retained(handler, topic_filter, min(qos, QOS_1))
 
     def _send_retained(self, handler: Any, topic_filter: str, qos: int) -> None:
         for topic, retained in list(self._retained_messages.items()):
@@ -162,7 +163,7 @@ class _MendedBroker(Broker):  # type: ignore[misc]  # amqtt has no types
     ) -> None:
         """Mends 5: the end of this connection need not be the end of the client's last one."""
         await super()._handle_disconnect(client_session, handler, disconnect_waiter)
-        if self._get_handler(client_session) is not handler:
+        if self._get_handler(client_session) not in (None, handler):
             self._mark_connected(client_session)
             self._tasks_queue.extend(self._send_kept(client_session))
 

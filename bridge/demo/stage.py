@@ -84,7 +84,7 @@ class Stage:
             return
         try:
             take(vm, msgspec.json.decode(payload)["data"])
-        except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError):
+        except (RecursionError, KeyError, TypeError, ValueError, AttributeError):
             self.say(vm, "published something that is no CloudEvent of ours")
 
     def lose(self, vm: str) -> None:

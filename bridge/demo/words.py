@@ -10,6 +10,7 @@ _EFFECTS: Final = {
     "Preempt": "the VM is evicted",
     "Terminate": "the VM is deleted",
 }
+_UNASKED: Final = ("none", "foreign", "rejected")
 _TRANSITIONS: Final = {
     "started": "{type} has started.",
     "completed": "{type} is over.",
@@ -23,8 +24,8 @@ def of_transition(data: Mapping[str, Any]) -> str:
     event_type = data["event"].get("EventType", "")
     if data["transition"] != "scheduled":
         text = _TRANSITIONS[data["transition"]].format(type=event_type)
-        foreign = data["approval"]["state"] == "foreign" and data["transition"] == "started"
-        return text + (" Nobody here approved it." if foreign else "")
+        unasked = data["transition"] == "started" and data["approval"]["state"] in _UNASKED
+        return text + (" Nobody here approved it." if unasked else "")
     effect = _EFFECTS.get(event_type, "something happens")
     when = clock_time(data.get("notBefore", ""))
     return f"{event_type} scheduled, not before {when} UTC: {effect}."

@@ -167,7 +167,7 @@ async def test_client_that_connects_is_sent_only_what_it_asked_for(join: Join) -
     assert ("web_1/commands", b"approve", False) == await again.next()
 
 
-@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("qos", [0, 1, 2])
 async def test_retained_message_comes_with_the_subscription_until_cleared(
     join: Join, qos: int
 ) -> None:

@@ -156,6 +156,7 @@ def test_stage_gone_vm_has_nothing_pending(stage: Stage) -> None:
         b'{"data": {"transition": "x"}}',
         b'{"data": {"transition": "scheduled", "event": {"EventId": "$(reboot)", "EventType": "X"}}}',
         b"\xff",
+        b"[" * 100_000,
     ],
 )
 @pytest.mark.parametrize("channel", ["events", "outcomes", "status"])
