@@ -70,7 +70,8 @@ def _parser() -> argparse.ArgumentParser:
     simulate.set_defaults(function=simulator.run)
     doctor = add("doctor", _doctor, "check IMDS, clock, ledger, broker and topics; say what to do")
     doctor.add_argument("--json", action="store_true", help="one finding a line")
-    demo = commands.add_parser("demo", help="everything on one machine, with a story to watch")
+    text = "everything on one machine, with a story to watch: simulator, broker, agents"
+    demo = commands.add_parser("demo", help=text, description=text)
     demo.add_argument("--headless", action="store_true", help="plain lines instead of a screen")
     demo.add_argument("--duration", type=float, default=0.0, metavar="S", help="0: until Ctrl-C")
     demo.add_argument("--port", type=int, default=0, help="of the MQTT broker; 0: any free one")

@@ -39,7 +39,7 @@ async def run(*, headless: bool, duration_s: float, port: int) -> str:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    if duration_s:
+    if duration_s > 0:
         loop.call_later(duration_s, stop.set)
     folder = Path(tempfile.mkdtemp(prefix="sebridge-"))
     plain = headless or not is_terminal(sys.stdout)
