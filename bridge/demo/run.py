@@ -7,7 +7,6 @@ broker, folder.
 
 import asyncio
 import os
-import shutil
 import signal
 import sys
 import tempfile
@@ -41,15 +40,14 @@ async def run(*, headless: bool, duration_s: float, port: int) -> str:
         loop.add_signal_handler(number, stop.set)
     if duration_s > 0:
         loop.call_later(duration_s, stop.set)
-    folder = Path(tempfile.mkdtemp(prefix="sebridge-"))
     plain = headless or not is_terminal(sys.stdout)
-    demo = Demo(folder, Plain(sys.stdout) if plain else Screen(sys.stdout))
-    try:
-        await demo.start(port)
-        await demo.play(stop)
-    finally:
-        await demo.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="sebridge-", ignore_cleanup_errors=True) as folder:
+        demo = Demo(Path(folder), Plain(sys.stdout) if plain else Screen(sys.stdout))
+        try:
+            await demo.start(port)
+            await demo.play(stop)
+        finally:
+            await demo.stop()
     return demo.summary()
 
 
