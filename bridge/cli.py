@@ -99,14 +99,18 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 def _watch(args: argparse.Namespace) -> int:
-    from bridge import consumer  # noqa: PLC0415
+    from bridge import consumer, feed_choice  # noqa: PLC0415
 
-    asyncio.run(consumer.watch(configfile.load(args.config).mqtt, as_json=args.json))
+    async def watch() -> None:
+        feed = feed_choice.make_feed(configfile.load(args.config))
+        await consumer.watch(feed, as_json=args.json)
+
+    asyncio.run(watch())
     return 0
 
 
 def _approve(args: argparse.Namespace) -> int:
-    from bridge import consumer  # noqa: PLC0415
+    from bridge import consumer, feed_choice  # noqa: PLC0415
 
     request = consumer.ApprovalRequest(
         event_id=args.event_id,
@@ -115,7 +119,11 @@ def _approve(args: argparse.Namespace) -> int:
         reason=args.reason,
         timeout_s=args.timeout,
     )
-    return asyncio.run(consumer.approve(configfile.load(args.config).mqtt, request))
+
+    async def approve() -> int:
+        return await consumer.approve(feed_choice.make_feed(configfile.load(args.config)), request)
+
+    return asyncio.run(approve())
 
 
 def _status(args: argparse.Namespace) -> int:

@@ -20,7 +20,7 @@ from bridge.core.cloudevents import STRUCTURED_CONTENT_TYPE
 from bridge.errors import SinkRejected, SinkUnavailable
 from bridge.mqtt_client import FAILURE_MIN, UNSUPPORTED_PROTOCOL, Version
 
-# An event that names a thousand VMs twice is a tenth of this.
+# Far above what an event that names a thousand VMs twice needs.
 PACKET_BYTES_MAX = 1_048_576
 _GOODBYE_S = 1.0
 

@@ -1,0 +1,19 @@
+"""Which transport a consumer reads: the one that the agents of this configuration publish to."""
+
+from bridge.config import Config
+from bridge.errors import ConfigError
+from bridge.feeds import Feed
+
+
+def make_feed(config: Config) -> Feed:
+    """Not connected yet: `run()` does that. Transports are imported only where they are used."""
+    used = {*config.events.sinks, config.commands.source}
+    if "mqtt" in used:
+        from bridge.feeds.mqtt import MqttFeed  # noqa: PLC0415
+
+        return MqttFeed(config.mqtt)
+    if "eventhubs" in used:
+        raise ConfigError("consumers cannot read Event Hubs yet: add mqtt to events.sinks")
+    raise ConfigError(
+        "there is no broker to read: neither events.sinks nor commands.source names one"
+    )
