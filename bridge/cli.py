@@ -5,6 +5,7 @@ Exit codes: 0 fine, 1 failed, 2 bad usage or configuration; `approve` adds 3 and
 
 import argparse
 import asyncio
+import signal
 import sys
 import urllib.error
 import urllib.request
@@ -52,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     add("run", _run, "the agent: poll, publish, take approvals, until SIGTERM")
     watch = add("watch", _watch, "live tail of events and outcomes from the broker")
     watch.add_argument("--json", action="store_true", help="one CloudEvent a line")
+    add("console", _console, "the fleet's web console, until SIGTERM")
     approve = add("approve", _approve, "approve an event and wait for the outcome")
     approve.add_argument("event_id", metavar="EVENT_ID")
     approve.add_argument("--vm", default="", help="the VM to ask; default: the event's leader")
@@ -124,6 +126,29 @@ def _approve(args: argparse.Namespace) -> int:
         return await consumer.approve(feed_choice.make_feed(configfile.load(args.config)), request)
 
     return asyncio.run(approve())
+
+
+def _console(args: argparse.Namespace) -> int:
+    from bridge import feed_choice, log  # noqa: PLC0415
+    from bridge.console import server  # noqa: PLC0415
+
+    config = configfile.load(args.config)
+    log.configure(config.log)
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        feed = feed_choice.make_feed(config)
+        await server.serve(config, feed, stop=stop, on_ready=_print_address)
+
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(serve())
+    return 0
+
+
+def _print_address(url: str) -> None:
+    print(f"console at {url}", flush=True)
 
 
 def _status(args: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ never the whole. Secrets are files or identities, never values.
 """
 
 from collections.abc import Iterator
+from ipaddress import ip_address
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
@@ -19,6 +20,21 @@ Count = Annotated[int, Meta(gt=0)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 SinkName = Literal["mqtt", "eventhubs", "stdout"]
 ContentMode = Literal["structured", "binary"]
+
+
+def split_address(listen: str) -> tuple[str, int]:
+    host, colon, port = listen.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65_535:
+        raise ValueError(f"listen {listen!r} is not HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Only this machine can reach it. A name could mean anything, but for this one."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -142,10 +158,33 @@ class Http(Section, frozen=True):
             self.address()
 
     def address(self) -> tuple[str, int]:
-        host, colon, port = self.listen.rpartition(":")
-        if not colon or not port.isdecimal() or int(port) > 65_535:
-            raise ValueError(f"listen {self.listen!r} is not HOST:PORT")
-        return host.strip("[]"), int(port)
+        return split_address(self.listen)
+
+
+class Console(Section, frozen=True):
+    listen: str = "127.0.0.1:8470"
+    hosts: tuple[str, ...] = ()
+    token_file: str = ""
+    user_header: str = ""
+    read_only: bool = False
+    approval_valid_s: Positive = 300.0
+    session_s: Positive = 43_200.0
+    silent_after_s: Positive = 120.0
+    forget_after_s: Positive = 86_400.0
+    vms_max: Count = 10_000
+    events_max: Count = 5_000
+    history_rows_max: Count = 500
+    clients_max: Count = 50
+
+    def __post_init__(self) -> None:
+        host, _ = self.address()
+        if not is_loopback(host) and not (self.token_file or self.user_header):
+            raise ValueError(
+                f"listen {self.listen!r} is open to others: set token_file or user_header"
+            )
+
+    def address(self) -> tuple[str, int]:
+        return split_address(self.listen)
 
 
 class Log(Section, frozen=True):
@@ -162,6 +201,7 @@ class Config(Section, frozen=True):
     mqtt: Mqtt = Mqtt()
     eventhubs: EventHubs = EventHubs()
     http: Http = Http()
+    console: Console = Console()
     log: Log = Log()
 
     def __post_init__(self) -> None:

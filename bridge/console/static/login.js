@@ -1,0 +1,2 @@
+// Says why the form is back.
+document.getElementById("wrong").hidden = location.search !== "?wrong";
