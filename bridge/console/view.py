@@ -104,6 +104,8 @@ def obstacle(row: FleetEvent, vms: Mapping[str, FleetVm], now: datetime) -> str:
         return f"the agent of {lead.data.vm.name} takes signed commands only"
     if _vm_field(lead, vms, "approvals") == "refused":
         return f"the agent of {lead.data.vm.name} cannot write its ledger and refuses approvals"
+    if state == "in-doubt":
+        return "an earlier approval is in doubt: it may have counted, and the agent watches for it"
     return "" if state in {"none", "rejected", "sent"} else f"its approval is {state}"
 
 

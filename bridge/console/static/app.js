@@ -35,10 +35,9 @@ function schedule() {
 function renderHeader() {
   const waiting = [...model.events.values()].filter((event) => event.status === "scheduled" && ["none", "rejected"].includes(event.approval));
   const doubts = [...model.events.values()].filter((event) => !isOver(event) && event.approval === "in-doubt").length;
-  const words = [plural(waiting.length, "event") + (waiting.length === 1 ? " awaits" : " await") + " approval"];
-  if (doubts) words.push(`${doubts} in doubt`);
-  setText($("headline"), words.join(" · "));
-  setData($("headline"), "tone", doubts ? "doubt" : waiting.length ? "busy" : "calm");
+  setText($("waiting"), plural(waiting.length, "event") + (waiting.length === 1 ? " awaits" : " await") + " approval");
+  setData($("waiting"), "tone", waiting.length ? "busy" : "calm");
+  setText($("doubts"), doubts ? `${doubts} in doubt` : "");
   document.title = `${waiting.length ? `(${waiting.length}) ` : ""}sebridge console`;
   setHidden($("read-only"), !model.readOnly);
   setText($("user"), model.user);
@@ -80,6 +79,7 @@ function showLink(state) {
 }
 
 function heard() {
+  if (!heardAt) setTimeout(tick);
   heardAt = Date.now();
   showLink(model.problem ? "broker" : "live");
 }

@@ -6,11 +6,11 @@ import { model, now } from "./model.js";
 
 const DANGEROUS = new Set(["Terminate", "Preempt"]);
 const EFFECT = {
-  Freeze: "pauses",
-  Reboot: "reboots",
-  Redeploy: "moves to another host, without its temporary disks,",
-  Preempt: "takes away",
-  Terminate: "deletes",
+  Freeze: (vms) => `pauses ${vms} for a moment`,
+  Reboot: (vms) => `reboots ${vms}`,
+  Redeploy: (vms) => `moves ${vms} to another host; temporary disks are lost`,
+  Preempt: (vms) => `takes ${vms} away`,
+  Terminate: (vms) => `deletes ${vms}`,
 };
 let shownKey = null;
 let asked = null; // what the open confirmation is about: { key, revision, idempotencyKey }
@@ -123,8 +123,9 @@ export function openApproval(key) {
   asked = { key, revision: event.revision, idempotencyKey: crypto.randomUUID?.() ?? randomKey() };
   const count = plural(event.resources.length, "VM");
   setText($("approve-title"), `Approve ${event.type} of ${count}?`);
-  const effect = EFFECT[event.type] ?? "acts on";
-  setText($("approve-warning"), `Azure then ${effect} ${event.resources.length === 1 ? "this VM" : "all of them"}, possibly at once. It cannot be taken back.`);
+  const effect = EFFECT[event.type] ?? ((vms) => `acts on ${vms}`);
+  const all = event.resources.length === 1 ? event.resources[0] : `all ${count}`;
+  setText($("approve-warning"), `Azure may act at once: it ${effect(all)}. This cannot be taken back.`);
   setText($("approve-vms-title"), `This approval covers ${count}`);
   $("approve-vms").replaceChildren(...event.resources.map((name) => vmItem(name)));
   $("approve-reason").value = "";

@@ -95,7 +95,8 @@ function metaText(event) {
   const where = [event.scaleSet, event.zone && `zone ${event.zone}`].filter(Boolean).join(" / ");
   const duration = event.durationS > 0 ? `about ${event.durationS} s` : "";
   const agent = event.agentStatus === "online" ? "" : `agent ${event.agentStatus}`;
-  const words = [plural(event.resources.length, "VM"), where, event.source, duration, event.shadow ? "shadow mode" : "", agent];
+  const count = event.resources.length === 1 ? "" : plural(event.resources.length, "VM");
+  const words = [count, where, event.source, duration, event.shadow ? "shadow mode" : "", agent];
   return words.filter(Boolean).join(" · ");
 }
 

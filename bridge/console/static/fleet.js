@@ -94,7 +94,7 @@ function makeTile(vm) {
 
 function paint(tile, vm, count) {
   const { vm: chosen, vmStatus } = model.filter;
-  setText(tile, vm.name);
+  setText(tile, shortName(vm));
   setData(tile, "status", vm.status);
   setData(tile, "busy", count ? "yes" : "no");
   setData(tile, "dim", (vmStatus && vmStatus !== vm.status) || (chosen && chosen !== vm.agent) ? "yes" : "no");
@@ -104,14 +104,23 @@ function paint(tile, vm, count) {
   if (tile.getAttribute("aria-pressed") !== pressed) tile.setAttribute("aria-pressed", pressed);
 }
 
+// The heading names the scale set already.
+function shortName(vm) {
+  const prefix = `${vm.scaleSet}_`;
+  return vm.scaleSet && vm.name.startsWith(prefix) ? vm.name.slice(prefix.length) : vm.name;
+}
+
+// VMs without a scale set, or a zone, come last.
+const byGroup = (a, b) => Number(!a) - Number(!b) || collator.compare(a, b);
+
 function place(wanted) {
-  const names = [...wanted.keys()].sort(collator.compare);
+  const names = [...wanted.keys()].sort(byGroup);
   for (const name of groups.keys()) if (!wanted.has(name)) groups.delete(name);
   const sections = names.map((name) => {
     const group = groups.get(name) ?? makeGroup(name);
     const zones = wanted.get(name);
     for (const zone of group.zones.keys()) if (!zones.has(zone)) group.zones.delete(zone);
-    const boxes = [...zones.keys()].sort(collator.compare).map((zone) => {
+    const boxes = [...zones.keys()].sort(byGroup).map((zone) => {
       const box = group.zones.get(zone) ?? makeZone(group, name, zone);
       arrange(box.list, zones.get(zone));
       if (!box.list.querySelector('[tabindex="0"]')) box.list.firstElementChild.tabIndex = 0;
@@ -127,7 +136,7 @@ function place(wanted) {
 function makeGroup(name) {
   const section = element("section", "group");
   const body = element("div", "zones");
-  section.append(element("h3", "", name || "no scale set"), body);
+  section.append(element("h3", "", name || "without a scale set"), body);
   const group = { section, body, zones: new Map() };
   groups.set(name, group);
   return group;

@@ -7,14 +7,20 @@ const PAST_MS = 5 * 60000;
 const SPANS_MS = [15, 30, 60, 240].map((minutes) => minutes * 60000);
 const TICKS_MIN = { 15: 5, 30: 5, 60: 15, 240: 60 };
 const LANES = 4;
-const LANE_GAP = 0.13; // of the width: a pin's name needs this much
+const PIN_PX = 158; // a pin with its name
+const NARROW_PIN_PX = 92;
 const PINS_MAX = 120;
 const pins = new Map(); // key: element
 let span = 0;
+let width = 0;
 let handlers = {};
 
 export function start(given) {
   handlers = given;
+  new ResizeObserver(([entry]) => {
+    width = entry.contentRect.width;
+    tick();
+  }).observe($("timeline"));
 }
 
 export function render() {
@@ -82,14 +88,21 @@ function paint(pin, event) {
 export function tick() {
   const at = now();
   const ends = Array(LANES).fill(-1);
+  const gap = (width > 600 ? PIN_PX : NARROW_PIN_PX) / (width || 1);
+  let lanes = 1;
   const ordered = [...pins.values()].sort((a, b) => placeOf(a.event, at) - placeOf(b.event, at));
   for (const pin of ordered) {
-    const x = Math.min(0.985, share(Math.min(span, (placeOf(pin.event, at) ?? at) - at)));
-    let lane = ends.findIndex((end) => end + LANE_GAP <= x);
+    const x = share(Math.min(span, (placeOf(pin.event, at) ?? at) - at));
+    const isLate = x + gap > 1; // its name stands to the left of it
+    const from = isLate ? x - gap : x;
+    let lane = ends.findIndex((end) => end <= from);
     setData(pin, "crowded", lane < 0 ? "yes" : "no");
+    setData(pin, "late", isLate ? "yes" : "no");
     if (lane < 0) lane = LANES - 1;
-    else ends[lane] = x;
+    else ends[lane] = from + gap;
+    lanes = Math.max(lanes, lane + 1);
     pin.style.setProperty("--x", `${(x * 100).toFixed(2)}%`);
     pin.style.setProperty("--lane", String(lane));
   }
+  $("timeline").style.setProperty("--lanes", String(Math.max(2, lanes)));
 }
