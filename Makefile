@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: test coverage demo check format lock schemas clean
+.PHONY: test coverage demo check format lock schemas screenshots clean
 
 test: coverage $(VENV)/.apt
 	$(BIN)/python -m pytest tests --ignore=tests/unit
@@ -30,6 +30,10 @@ format: $(VENV)/.installed
 schemas: $(VENV)/.installed
 	$(BIN)/python -m bridge.schemas docs/schemas
 
+# The pictures in docs/images, taken from the real page.
+screenshots: $(VENV)/.installed $(VENV)/.apt
+	$(BIN)/python -m tests.browser.screenshots docs/images
+
 # Rewrites the pinned requirements from pyproject.toml. Needs `pip install uv`.
 LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header --no-annotate --upgrade pyproject.toml
@@ -44,10 +48,11 @@ $(VENV)/.installed: requirements-dev.txt pyproject.toml
 	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
 	touch $@
 
-# Tests run against a real broker. Debian's package is asked for only where the command is missing.
+# Tests run against a real broker and in a real browser. Debian's packages are asked for only where
+# the commands are missing.
 $(VENV)/.apt: $(VENV)/.installed
-	command -v mosquitto_sub >/dev/null && [ -x /usr/sbin/mosquitto ] || \
-		{ $(SUDO) apt-get update -q && $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -q mosquitto mosquitto-clients; }
+	command -v mosquitto_sub >/dev/null && [ -x /usr/sbin/mosquitto ] && [ -x /usr/bin/chromium ] || \
+		{ $(SUDO) apt-get update -q && $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -q mosquitto mosquitto-clients chromium; }
 	touch $@
 
 clean:

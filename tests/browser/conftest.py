@@ -53,8 +53,9 @@ class ConsoleProcess:
         return code
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """For one module, and no longer: Playwright's loop would be in the way of async tests."""
     environment = {key: value for key, value in os.environ.items() if "proxy" not in key.lower()}
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(

@@ -28,7 +28,9 @@ export function start() {
   $("approve-reason").addEventListener("input", showCommand);
   // Enter in the text field leads to the button; it does not press it.
   $("approve-reason").addEventListener("keydown", (event) => {
-    if (event.key === "Enter") $("approve-confirm").focus();
+    if (event.key !== "Enter") return;
+    event.preventDefault(); // or the same key press would go on to the button
+    $("approve-confirm").focus();
   });
 }
 
