@@ -26,6 +26,7 @@ STATIC = Path(__file__).parent / "static"
 # A reason of 1024 characters, escaped, and the names around it.
 BODY_BYTES_MAX = 16_384
 _SHUTDOWN_S = 0.5
+_AGE_S = 1.0
 
 _log = logging.getLogger("sebridge.console")
 
@@ -43,7 +44,7 @@ async def serve(
     on_ready(url)
     try:
         async with asyncio.TaskGroup() as group:
-            loops = (feed.run(), console.read(), console.tell(), console.ping())
+            loops = (feed.run(), console.read(), console.tell(), console.age(), console.ping())
             tasks = [group.create_task(loop) for loop in loops]
             await stop.wait()
             for task in tasks:
@@ -98,14 +99,17 @@ class ConsoleServer:
         """Gather what changed for a moment, then tell every page."""
         while True:
             await asyncio.sleep(GATHER_S)
-            now = _now()
-            self._state.tick(now)
-            changes = self._state.take_changes(now)
+            changes = self._state.take_changes(_now())
             if changes:
                 self._stream.send("change", _fields(changes))
             if self._feed.problem != self._problem:
                 self._problem = self._feed.problem
                 self._stream.send("ping", self._pulse())
+
+    async def age(self) -> None:
+        while True:
+            await asyncio.sleep(_AGE_S)
+            self._state.tick(_now())
 
     async def ping(self) -> None:
         while True:

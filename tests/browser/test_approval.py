@@ -152,6 +152,7 @@ def test_approval_with_the_keyboard_alone(page: Page, console: Any, cloud: Cloud
     expect(page.locator("#live")).to_contain_text("Redeploy of web_2")
 
     expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.get_by_role("button", name="Details: Redeploy of web_2")).to_be_focused()
     page.get_by_role("button", name="Details: Redeploy of web_2").press("Enter")
     drawer = page.get_by_role("dialog", name="Redeploy of web_2")
     expect(drawer.locator(".outcome")).to_contain_text(

@@ -1,7 +1,7 @@
 // The two dialogs: details of an event, and the confirmation that names every VM.
 
 import { $, approveCommand, clock, copy, countdown, element, moment, plural, setHidden, setText, shorten } from "./format.js";
-import { APPROVAL_TEXT, stateText, waitingNames } from "./events.js";
+import { APPROVAL_TEXT, focusRow, stateText, waitingNames } from "./events.js";
 import { model, now } from "./model.js";
 
 const DANGEROUS = new Set(["Terminate", "Preempt"]);
@@ -183,6 +183,7 @@ async function send() {
   if (asked?.idempotencyKey !== idempotencyKey) return;
   if (!problem) {
     $("approve").close();
+    if (!$("details").open) focusRow(key);
     return;
   }
   setText($("approve-error"), problem);

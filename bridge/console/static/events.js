@@ -124,6 +124,11 @@ export function stateText(event) {
   return APPROVAL_TEXT[event.approval] ?? event.approval;
 }
 
+// After a dialog whose button is gone.
+export function focusRow(key) {
+  rows.get(key)?.vms.focus();
+}
+
 // Every second: only the numbers that are on the page.
 export function tick() {
   const at = now();
