@@ -104,6 +104,15 @@ def test_adapters_never_import_each_other(path: Path) -> None:
 
 
 @by_module
+def test_console_knows_no_transport_but_the_port(path: Path) -> None:
+    """The console shows what any consumer could: it never touches the agent's own parts."""
+    if not is_within(module_of(path), "bridge.console"):
+        return
+
+    assert {name for name in imports_of(path) if adapter_of(name)} == set()
+
+
+@by_module
 def test_nothing_but_the_entry_points_imports_app(path: Path) -> None:
     """The app knows everybody; nobody knows the app."""
     if module_of(path) in MAY_IMPORT_APP:

@@ -6,7 +6,7 @@ import { isOver, matches, model, now } from "./model.js";
 const PAST_MS = 5 * 60000;
 const SPANS_MS = [15, 30, 60, 240].map((minutes) => minutes * 60000);
 const TICKS_MIN = { 15: 5, 30: 5, 60: 15, 240: 60 };
-const LANES = 4;
+const LANES = 3; // with names; what finds no room stands in one more, as bars
 const PIN_PX = 158; // a pin with its name
 const NARROW_PIN_PX = 92;
 const PINS_MAX = 120;
@@ -54,7 +54,9 @@ function chooseSpan(events, at) {
   span = wanted;
   const step = TICKS_MIN[span / 60000] * 60000;
   const marks = [];
-  for (let offset = -PAST_MS; offset <= span; offset += step) {
+  const offsets = [-PAST_MS];
+  for (let offset = 0; offset <= span; offset += step) offsets.push(offset);
+  for (const offset of offsets) {
     const mark = element("span", "mark", offset === 0 ? "now" : `${offset > 0 ? "+" : "−"}${Math.abs(offset) / 60000} min`);
     mark.style.left = `${share(offset) * 100}%`;
     marks.push(mark);
@@ -98,7 +100,7 @@ export function tick() {
     let lane = ends.findIndex((end) => end <= from);
     setData(pin, "crowded", lane < 0 ? "yes" : "no");
     setData(pin, "late", isLate ? "yes" : "no");
-    if (lane < 0) lane = LANES - 1;
+    if (lane < 0) lane = LANES;
     else ends[lane] = from + gap;
     lanes = Math.max(lanes, lane + 1);
     pin.style.setProperty("--x", `${(x * 100).toFixed(2)}%`);
