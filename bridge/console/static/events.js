@@ -92,7 +92,8 @@ function paint(row, event) {
 }
 
 function metaText(event) {
-  const where = [event.scaleSet, event.zone && `zone ${event.zone}`].filter(Boolean).join(" / ");
+  const zone = event.resources.length === 1 && event.zone ? `zone ${event.zone}` : ""; // the leader's, of several
+  const where = [event.scaleSet, zone].filter(Boolean).join(" / ");
   const duration = event.durationS > 0 ? `about ${event.durationS} s` : "";
   const agent = event.agentStatus === "online" ? "" : `agent ${event.agentStatus}`;
   const count = event.resources.length === 1 ? "" : plural(event.resources.length, "VM");
