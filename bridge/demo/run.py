@@ -1,8 +1,8 @@
 """The demo from its first port to its last process.
 
-One process for the simulators, the broker and the view; one for each VM's agent. Whatever ends it,
-Ctrl-C, SIGTERM, the time or a failure, everything is stopped in order: view, agents, simulators,
-broker, folder.
+One process for the simulators, the broker, the console and the view; one for each VM's agent.
+Whatever ends it, Ctrl-C, SIGTERM, the time or a failure, everything is stopped in order: view,
+console, agents, simulators, broker, folder.
 """
 
 import asyncio
@@ -14,6 +14,8 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bridge.config import Config, Console, Mqtt
+from bridge.console.server import serve
 from bridge.demo import files, words
 from bridge.demo.broker import DemoBroker
 from bridge.demo.director import Director
@@ -23,6 +25,7 @@ from bridge.demo.screen import Heading, Screen, is_terminal
 from bridge.demo.stage import Stage
 from bridge.demo.story import AUDITED, SCALE_SETS, SHORTEN
 from bridge.errors import BridgeError
+from bridge.feed_choice import make_feed
 from bridge.simulator.server import Simulator
 from bridge.simulator.server import start as start_simulator
 from bridge.simulator.settings import parse_instances
@@ -51,10 +54,20 @@ async def run(*, headless: bool, duration_s: float, port: int) -> str:
     return demo.summary()
 
 
-async def start_console(host: str, broker_port: int) -> str:
-    """The one place where the web console is to be started; its URL, empty until there is one."""
-    del host, broker_port
-    return ""
+async def start_console(
+    host: str, broker_port: int, stop: asyncio.Event
+) -> tuple[str, asyncio.Task[None]]:
+    """The web console of this fleet: its URL, and the task that serves it until `stop`."""
+    mqtt = Mqtt(host=host, port=broker_port, protocol="3.1.1")
+    config = Config(mqtt=mqtt, console=Console(listen=f"{host}:0"))
+    url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(
+        serve(config, make_feed(config), stop=stop, on_ready=url.set_result), name="console"
+    )
+    await asyncio.wait((url, serving), return_when=asyncio.FIRST_COMPLETED)
+    if not url.done():
+        await serving  # raises what kept it from starting
+    return url.result(), serving
 
 
 class Demo:
@@ -72,6 +85,8 @@ class Demo:
         }
         self._stage = Stage(zones, self._elapsed_s)
         self._broker = DemoBroker(HOST, self._stage.receive)
+        self._console: asyncio.Task[None] | None = None
+        self._console_stop = asyncio.Event()
 
     async def start(self, port: int) -> None:
         try:
@@ -82,7 +97,8 @@ class Demo:
             self._boot_machines()
         except OSError as error:
             raise BridgeError(f"the demo cannot start: {error}") from error
-        console_url = await start_console(HOST, self._broker.port)
+        port = self._broker.port
+        console_url, self._console = await start_console(HOST, port, self._console_stop)
         self._heading = self._make_heading(operator, console_url)
         self._view.open(self._heading)
         self._stage.say("demo", f"{len(self._machines)} agents start, one process for each VM.")
@@ -104,6 +120,9 @@ class Demo:
 
     async def stop(self) -> None:
         self._view.close()
+        self._console_stop.set()
+        if self._console is not None:
+            await self._console
         # In a thread: agents say goodbye to the broker, which lives in this loop.
         await asyncio.to_thread(stop_all, self._machines.values())
         for simulator in self._simulators:
@@ -157,8 +176,7 @@ class Demo:
             ("audit", f"{program} audit --config {self._folder / AUDITED}.toml"),
             ("scale-in", f"curl -d '{{\"count\": 1}}' {azure}/control/scale-in"),
         ]
-        if console_url:
-            places.insert(0, ("console", console_url))
+        places.insert(0, ("console", console_url))
         return Heading(
             lapse=f"Time lapse: for web notices are {SHORTEN:g} times shorter;"
             " spot runs in real time.",

@@ -60,7 +60,8 @@ class Session:
                 await asyncio.to_thread(self._connect)
                 await self._connack
         except TimeoutError as error:
-            raise SinkUnavailable(f"{place}: no answer in time") from error
+            # Some brokers do not even answer a version that they do not know.
+            raise ProtocolRefused(f"{place}: no answer in time", explicit=False) from error
         except (OSError, ValueError) as error:
             raise SinkUnavailable(f"{place}: {error}") from error
         finally:
