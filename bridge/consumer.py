@@ -165,7 +165,8 @@ def _verdict(outcome: OutcomeNotice, notice: EventNotice) -> str:
     scheduled_event = notice.event
     vms = ", ".join(scheduled_event.resources) or notice.vm.name
     words = [f"{outcome.status:<9} {scheduled_event.event_type} of {vms}"]
-    why = ": ".join(word for word in (outcome.reason, outcome.detail) if word)
+    detail = "" if outcome.status == "approved" else outcome.detail  # IMDS says "OK" to that
+    why = ": ".join(word for word in (outcome.reason, detail) if word)
     words += [f"({why})"] if why else []
     words += ["(an earlier answer, repeated)"] if outcome.replay else []
     if outcome.waiting_on:

@@ -132,7 +132,7 @@ def test_scale_in_goes_together_only_when_both_are_approved(demo: Callable[..., 
     after_first = state_of(azure)
 
     assert first.returncode == 0, first.stderr
-    assert "approval.approved" in first.stdout
+    assert first.stdout.startswith("approved  Terminate of web_")
     assert gone_in(after_first) == {}
     assert [False, True] == sorted(event["approved"] for event in after_first["events"][:2])
     assert {"Scheduled"} == {event["status"] for event in after_first["events"][:2]}
