@@ -2,6 +2,9 @@
 
 Never raises on any bytes. Attributes beyond those used here are tolerated, as CloudEvents asks;
 keys in `data` are not, because a misspelt `expect` would silently drop a guard.
+
+Reading has two halves, so that a signature can be checked between them: `split` finds attributes
+and data, `read` makes a command of exactly the bytes it is given.
 """
 
 import hashlib
@@ -27,6 +30,11 @@ RFC_3339 = (
 
 _DATA_KEYS = frozenset({"eventId", "vm", "expect", "token", "reason", "override"})
 _EXPECT_KEYS = frozenset({"eventType", "resources"})
+# A dozen attributes, and the names of a few hundred VMs.
+_VALUES_MAX = 2000
+# Keys of this program's own: a sender must not be able to use them up.
+_RESERVED_KEYS = ("auto:", "malformed:", "retained:", "bad-signature:", "wrong-vm:")
+_raw_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +44,14 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     content_type: str = ""
     attributes: tuple[tuple[str, str], ...] = ()  # binary mode: in order, repeats kept
     retained: bool = False
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """Attributes and data of a CloudEvent, whichever of the two content modes they came in."""
+
+    attributes: Mapping[str, Any]
+    data: bytes  # as it stands in the message
+    signed_by: str = ""  # id of the key, once its signature was found good
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +68,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     token: str | None = None
     reason: str = ""
     override: frozenset[str] = frozenset()
+    signed_by: str = ""  # id of the key; "" where signatures are not asked for
 
 
 class Malformed(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,17 +85,37 @@ class _Bad(ValueError):
 
 
 def decode(wire: Wire, *, bytes_max: int) -> Command | Malformed:
-    attributes: Mapping[str, Any] = {}
+    """Both halves at once, where no signature is asked for."""
+    parts = split(wire, bytes_max=bytes_max)
+    return parts if isinstance(parts, Malformed) else read(parts, wire)
+
+
+def split(wire: Wire, *, bytes_max: int) -> Parts | Malformed:
+    """Size, UTF-8, strict JSON and content type; nothing is believed yet."""
+    parts = Parts(attributes={}, data=b"")
     try:
-        attributes, data = _split(wire, bytes_max)
-        return _command(attributes, data)
+        parts = _binary(wire, bytes_max) if _is_binary(wire) else _structured(wire, bytes_max)
+        _check_content(parts)
     except (_Bad, NotJson) as error:
-        return Malformed(
-            detail=str(error),
-            key=wire_key("malformed", wire),
-            id=_readable(attributes.get("id")),
-            source=_readable(attributes.get("source")),
-        )
+        return unread(str(error), "malformed", parts, wire)
+    return parts
+
+
+def read(parts: Parts, wire: Wire) -> Command | Malformed:
+    try:
+        return _command(parts)
+    except (_Bad, NotJson) as error:
+        return unread(str(error), "malformed", parts, wire)
+
+
+def unread(detail: str, why: str, parts: Parts, wire: Wire) -> Malformed:
+    """A refusal that uses up no key but one made of the raw bytes."""
+    return Malformed(
+        detail=detail[:NAME_CHARS_MAX],
+        key=wire_key(why, wire),
+        id=_readable(parts.attributes.get("id")),
+        source=_readable(parts.attributes.get("source")),
+    )
 
 
 def wire_key(why: str, wire: Wire) -> str:
@@ -93,18 +130,37 @@ def fingerprint(data: Mapping[str, Any]) -> str:
     return hashlib.sha256(msgspec.json.encode(data, order="deterministic")).hexdigest()
 
 
-def _split(wire: Wire, bytes_max: int) -> tuple[Mapping[str, Any], Any]:
-    """Attributes and data, whichever of the two content modes they came in."""
-    if _is_binary(wire):
-        attributes = _unique(wire.attributes)
-        content_type = wire.content_type or str(attributes.get("datacontenttype", ""))
-        _require_json(content_type)
-        return attributes, decode_object(wire.payload, bytes_max=bytes_max)
-    fields = decode_object(wire.payload, bytes_max=bytes_max)
-    if "data_base64" in fields:
+def moment(text: str) -> datetime | None:
+    """An RFC 3339 time in UTC, or None."""
+    if not re.fullmatch(RFC_3339, text):
+        return None
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _binary(wire: Wire, bytes_max: int) -> Parts:
+    attributes = _unique(wire.attributes)
+    if wire.content_type:
+        attributes["datacontenttype"] = wire.content_type
+    decode_object(wire.payload, bytes_max=bytes_max, values_max=_VALUES_MAX)
+    return Parts(attributes=attributes, data=wire.payload)
+
+
+def _structured(wire: Wire, bytes_max: int) -> Parts:
+    fields = decode_object(wire.payload, bytes_max=bytes_max, values_max=_VALUES_MAX)
+    has_data = fields.pop("data", None) is not None
+    data = bytes(_raw_fields.decode(wire.payload)["data"]) if has_data else b""
+    return Parts(attributes=fields, data=data)
+
+
+def _check_content(parts: Parts) -> None:
+    if "data_base64" in parts.attributes:
         raise _Bad("data_base64 is not used here: send the command as JSON in data")
-    _require_json(fields.get("datacontenttype") or "")
-    return fields, fields.get("data")
+    _require_json(parts.attributes.get("datacontenttype") or "")
+    if not parts.data.lstrip().startswith(b"{"):
+        raise _Bad("data is not an object")
 
 
 def _is_binary(wire: Wire) -> bool:
@@ -128,14 +184,14 @@ def _require_json(content_type: object) -> None:
         raise _Bad(f"datacontenttype {media_type!r} is not JSON")
 
 
-def _command(attributes: Mapping[str, Any], data: Any) -> Command:
+def _command(parts: Parts) -> Command:
+    attributes = parts.attributes
     if attributes.get("specversion") != "1.0":
         raise _Bad("specversion is not '1.0'")
     if attributes.get("type") != COMMAND_TYPE:
         raise _Bad(f"type is not {COMMAND_TYPE!r}")
     identifier, source = _name(attributes, "id"), _name(attributes, "source")
-    if not isinstance(data, dict):
-        raise _Bad("data is not an object")
+    data = decode_object(parts.data, bytes_max=len(parts.data), values_max=_VALUES_MAX)
     _refuse_unknown(data, _DATA_KEYS, "data")
     expect = {} if data.get("expect") is None else data["expect"]
     if not isinstance(expect, dict):
@@ -144,7 +200,7 @@ def _command(attributes: Mapping[str, Any], data: Any) -> Command:
     return Command(
         id=identifier,
         source=source,
-        key=_optional_name(attributes, "idempotencykey") or f"{source}#{identifier}",
+        key=_key(attributes, source, identifier),
         fingerprint=fingerprint(data),
         event_id=_name(data, "eventId", "data."),
         time=_moment(attributes, "time"),
@@ -155,7 +211,15 @@ def _command(attributes: Mapping[str, Any], data: Any) -> Command:
         token=_optional_name(data, "token", "data."),
         reason=_reason(data),
         override=_override(data),
+        signed_by=parts.signed_by,
     )
+
+
+def _key(attributes: Mapping[str, Any], source: str, identifier: str) -> str:
+    key = _optional_name(attributes, "idempotencykey") or f"{source}#{identifier}"
+    if key.startswith(_RESERVED_KEYS):
+        raise _Bad(f"idempotencykey must not begin with {key.partition(':')[0]}:")
+    return key
 
 
 def _refuse_unknown(fields: Mapping[str, Any], known: frozenset[str], place: str) -> None:
@@ -193,16 +257,10 @@ def _moment(fields: Mapping[str, Any], key: str) -> datetime | None:
     value = _optional_name(fields, key)
     if value is None:
         return None
-    try:
-        moment = datetime.fromisoformat(value)
-        utc = moment.astimezone(UTC)
-    except (ValueError, OverflowError) as error:
-        raise _Bad(f"{key} is not an RFC 3339 time") from error
-    if moment.tzinfo is None:
-        raise _Bad(f"{key} has no time zone")
-    if not re.fullmatch(RFC_3339, value):
-        raise _Bad(f"{key} is not an RFC 3339 time")
-    return utc
+    parsed = moment(value)
+    if parsed is None:
+        raise _Bad(f"{key} is not an RFC 3339 time with a time zone")
+    return parsed
 
 
 def _reason(data: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from bridge.core.strict_json import DEPTH_MAX, INTEGER_MAX, NotJson, decode_object
 
 BAD: dict[str, tuple[bytes, str]] = {
-    "empty": (b"", "truncated"),
+    "empty": (b"", "expecting value"),
     "list": (b"[]", "expected an object, got list"),
     "null": (b"null", "expected an object, got NoneType"),
     "duplicate": (b'{"a":1,"a":2}', "duplicate key 'a'"),
@@ -15,16 +15,20 @@ BAD: dict[str, tuple[bytes, str]] = {
     "duplicate by escape": (b'{"a":1,"\\u0061":2}', "duplicate key 'a'"),
     "nan": (b'{"a":NaN}', "malformed"),
     "infinite": (b'{"a":1e999}', "out of range"),
+    "infinite below": (b'{"a":[-1e999]}', "out of range"),
     "bom": (b"\xef\xbb\xbf{}", "malformed"),
     "utf-16": ('{"a":1}'.encode("utf-16"), "malformed"),
     "bad utf-8": (b'{"a":"\xff"}', "utf-8"),
-    "lone surrogate": (b'{"a":"\\ud800"}', "truncated"),
-    "trailing": (b"{} {}", "trailing"),
+    "lone surrogate": (b'{"a":"\\ud800"}', "surrogates not allowed"),
+    "lone surrogate in a key": (b'{"\\uDFFF":1}', "surrogates not allowed"),
+    "trailing": (b"{} {}", "extra data"),
     "large integer": (b'{"a":%d}' % (INTEGER_MAX + 1), "a number is out of range"),
     "large integer in a list": (b'{"a":[-%d]}' % (INTEGER_MAX + 1), "a number is out of range"),
     "endless integer": (b'{"a":1%s}' % (b"0" * 5000), ""),
     "depth bomb": (b'{"a":' * 50_000, "recursion"),
-    "list bomb": (b'{"a":' + b"[" * 50_000 + b"]" * 50_000 + b"}", "recursion"),
+    "list bomb": (b'{"a":' + b"[" * 50_000 + b"]" * 50_000 + b"}", "too dense"),
+    "thin list bomb": (b'{"a":' + b"[   " * 5_000 + b"]" * 5_000 + b"}", "recursion"),
+    "values without end": (b'{"a":[' + b"0," * 2_000 + b"0]}", "2002 values in 4009 bytes"),
     "too deep": (b'{"a":' + b"[" * DEPTH_MAX + b"]" * DEPTH_MAX + b"}", "nested deeper than 64"),
 }
 
@@ -55,6 +59,14 @@ def test_decode_object_limits_themselves_are_allowed() -> None:
     actual = decode_object(b'{"a":%s,"b":%d}' % (nested, INTEGER_MAX), bytes_max=1000)
 
     assert actual["b"] == INTEGER_MAX
+
+
+def test_decode_object_keeps_values_as_they_are() -> None:
+    """Numbers, escapes and pairs of surrogates come out as they went in."""
+    raw = b'{"a":[1.5,-0,1e2,true,null],"b":"\\ud83d\\ude00\\n","c":{"d":"\xc3\xa9"}}'
+
+    expected = {"a": [1.5, 0, 100.0, True, None], "b": "\U0001f600\n", "c": {"d": "\u00e9"}}
+    assert decode_object(raw, bytes_max=1000) == expected
 
 
 @settings(max_examples=150, deadline=None)
