@@ -13,6 +13,7 @@ from typing import Any
 
 from bridge import health, metrics, report, sdnotify
 from bridge.approver import cut_short
+from bridge.assembly import load_verify
 from bridge.clock import Clock, SystemClock
 from bridge.config import Config
 from bridge.errors import BridgeError, ImdsUnavailable
@@ -31,6 +32,7 @@ class Agent:
     def __init__(self, config: Config, clock: Clock | None = None) -> None:
         self._config = config
         self._clock = clock or SystemClock()
+        self._verify = load_verify(config.commands)
         self._store = Store.open(config.store.path, now=self._clock.now())
         self._imds = ImdsClient(config.imds, self._clock)
         self._identity: Identity | None = None
@@ -66,6 +68,7 @@ class Agent:
                         self._imds,
                         self._clock,
                         measures=self._measures,
+                        verify=self._verify,
                     )
                     await self._loops.run(group, stop)
                 for task in (watchdog, identity, stopped):
@@ -80,6 +83,7 @@ class Agent:
         """The whole state, for /status, /metrics and `sebridge status`."""
         return report.snapshot(
             mode=self._config.approvals.mode,
+            commands=self._config.commands.trust,
             vm=self._identity.vm if self._identity else None,
             store=self._store,
             poller=self._loops.poller if self._loops else None,

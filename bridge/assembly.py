@@ -1,14 +1,29 @@
-"""Which transports a configuration asks for. Each is imported only where it is used."""
+"""Which transports and keys a configuration asks for. Each is imported only where it is used."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 
-from bridge.config import Config, Mqtt
+from bridge.config import Commands, Config, Mqtt
 from bridge.core import topics
 from bridge.errors import ConfigError
 from bridge.imds import Identity
+from bridge.intake import Verify
 from bridge.store import Store
 from bridge.transports import CommandSource, Sink, TokenProvider
+
+logger = logging.getLogger("sebridge.assembly")
+
+
+def load_verify(config: Commands) -> Verify | None:
+    """How signatures are checked; None where commands are taken unsigned."""
+    if config.trust == "unsigned":
+        logger.warning("commands are unsigned: who may publish one may approve")
+    if not config.trusted_keys:
+        return None
+    from bridge.signatures import Verifier  # noqa: PLC0415
+
+    return Verifier.load(config).verify
 
 
 class Assembly:

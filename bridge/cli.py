@@ -59,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     approve.add_argument("--vm", default="", help="the VM to ask; default: the event's leader")
     approve.add_argument("--key", default="", help="idempotency key; default: a new one")
     approve.add_argument("--reason", default="", help="why, for the audit trail")
+    approve.add_argument("--key-file", default="", help="sign with this private key (PEM)")
     approve.add_argument("--timeout", type=float, default=60.0, metavar="S")
     for name, function, text in (
         ("status", _status, "on the VM: pending events, outbox, last poll, connections"),
@@ -78,6 +79,10 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--duration", type=float, default=0.0, metavar="S", help="0: until Ctrl-C")
     demo.add_argument("--port", type=int, default=0, help="of the MQTT broker; 0: any free one")
     demo.set_defaults(function=_demo)
+    keys = commands.add_parser("keys", help="keys for signed commands")
+    from bridge import keys as key_files  # noqa: PLC0415
+
+    key_files.add_arguments(keys, DEFAULT_CONFIG)
     add("check-config", _check_config, "validate; print what is in force, secrets masked")
     return parser
 
@@ -122,8 +127,10 @@ def _approve(args: argparse.Namespace) -> int:
         timeout_s=args.timeout,
     )
 
+    config, sign = configfile.load(args.config), _signer(args.key_file)
+
     async def approve() -> int:
-        return await consumer.approve(feed_choice.make_feed(configfile.load(args.config)), request)
+        return await consumer.approve(feed_choice.make_feed(config), request, sign)
 
     return asyncio.run(approve())
 
@@ -149,6 +156,16 @@ def _console(args: argparse.Namespace) -> int:
 
 def _print_address(url: str) -> None:
     print(f"console at {url}", flush=True)
+
+
+def _signer(key_file: str) -> Callable[[bytes], bytes]:
+    """What a command passes through before it is sent."""
+    if not key_file:
+        return bytes
+    from bridge import signatures  # noqa: PLC0415
+
+    key = signatures.load_private_key(key_file)
+    return lambda command: signatures.sign(command, key)
 
 
 def _status(args: argparse.Namespace) -> int:
@@ -211,6 +228,10 @@ def _check_config(args: argparse.Namespace) -> int:
     config = configfile.load(args.config)
     from bridge import views  # noqa: PLC0415
 
+    if config.commands.trusted_keys:
+        from bridge.signatures import Verifier  # noqa: PLC0415
+
+        Verifier.load(config.commands)
     print(views.configuration(config))
     return 0
 

@@ -78,8 +78,22 @@ class Commands(Section, frozen=True):
     source: Literal["mqtt", "eventhubs", "none"] = "mqtt"
     max_age_s: Positive = 300
     payload_bytes_max: Count = 65_536
+    per_s_max: Positive = 20.0
     trusted_keys: tuple[str, ...] = ()
+    revoked_keys_file: str = ""
+    signed_lifetime_s_max: Positive = 900
     require_token: bool = False
+
+    def __post_init__(self) -> None:
+        if self.revoked_keys_file and not self.trusted_keys:
+            raise ValueError("revoked_keys_file has no meaning without trusted_keys")
+
+    @property
+    def trust(self) -> Literal["signed", "unsigned", "none"]:
+        """What a command needs to be believed; published in every status."""
+        if self.source == "none":
+            return "none"
+        return "signed" if self.trusted_keys else "unsigned"
 
 
 class Approvals(Section, frozen=True):
@@ -87,6 +101,7 @@ class Approvals(Section, frozen=True):
     multi_vm: Literal["leader", "any", "refuse"] = "leader"
     in_doubt: Literal["watch", "repost"] = "watch"
     first_document: Literal["allow", "refuse"] = "allow"
+    per_minute_max: Count = 30
     flush_s: Annotated[float, Meta(ge=0, le=31_536_000)] = 5.0
     connect_timeout_s: Positive = 2.0
     answer_timeout_s: Positive = 10.0
@@ -210,8 +225,6 @@ class Config(Section, frozen=True):
         # What is promised for later is refused, not ignored: a safety option least of all.
         if "eventhubs" in self.events.sinks or self.commands.source == "eventhubs":
             raise ValueError("eventhubs is not supported by this version")
-        if self.commands.trusted_keys:
-            raise ValueError("commands.trusted_keys is not supported by this version")
 
 
 def options() -> Iterator[tuple[tuple[str, ...], Struct, str]]:

@@ -7,7 +7,7 @@ command goes only to the topic of the agent that told of the event.
 import asyncio
 import sys
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 
@@ -54,7 +54,9 @@ async def watch(feed: Feed, *, as_json: bool) -> None:
             complaining.cancel()
 
 
-async def approve(feed: Feed, request: ApprovalRequest) -> int:
+async def approve(
+    feed: Feed, request: ApprovalRequest, sign: Callable[[bytes], bytes] = bytes
+) -> int:
     """Find the event, send the command to the VM that may approve it, wait for the outcome."""
     async with _running(feed):
         found = await _find(feed, request)
@@ -69,7 +71,7 @@ async def approve(feed: Feed, request: ApprovalRequest) -> int:
             now=datetime.now(UTC),
             valid_s=request.timeout_s,
         )
-        await feed.send(found.notice.approval.topic, found.notice.vm.name, command)
+        await feed.send(found.notice.approval.topic, found.notice.vm.name, sign(command))
         return await _outcome(feed, found, {command_id, key}, request.timeout_s)
 
 

@@ -13,12 +13,23 @@ import msgspec
 
 from bridge.clock import Clock
 from bridge.core import cloudevents
-from bridge.core.approvals import Approve, Reject, Replay, Rules, Situation, Wait, deadline
+from bridge.core.approvals import (
+    RATE_WINDOW,
+    Approve,
+    Reject,
+    Replay,
+    Rules,
+    Situation,
+    Wait,
+    deadline,
+)
 from bridge.core.cloudevents import OutcomeData, Vm
-from bridge.core.commands import Command, Malformed, decode, wire_key
-from bridge.core.decide import decide
+from bridge.core.commands import Command, Malformed, Parts, Wire, read, split, unread, wire_key
+from bridge.core.decide import check_audience, decide
 from bridge.core.document import Document, ScheduledEvent
+from bridge.core.pace import Pace
 from bridge.core.policy import evaluate
+from bridge.core.signing import Unverified
 from bridge.health import Pulse
 from bridge.measures import Measures
 from bridge.store import Store
@@ -30,6 +41,8 @@ AUTO_SOURCE = "sebridge/rules"
 # How often a waiting command looks for a fresh document.
 _LOOK_AGAIN_S = 0.2
 
+Verify = Callable[[Parts], Parts | Unverified]
+
 
 class Intake:
     def __init__(
@@ -40,6 +53,8 @@ class Intake:
         *,
         vm: Vm,
         payload_bytes_max: int,
+        per_s_max: float = 20.0,
+        verify: Verify | None = None,
         document: Callable[[], Document | None],
         on_accept: Callable[[], None],
         on_answer: Callable[[], None],
@@ -50,6 +65,8 @@ class Intake:
         self._rules = rules
         self._vm = vm
         self._payload_bytes_max = payload_bytes_max
+        self._pace = Pace(per_s_max)
+        self._verify = verify
         self._document = document
         self._on_accept = on_accept
         self._on_answer = on_answer
@@ -63,23 +80,41 @@ class Intake:
             await self.step(self._in_hand)
         async for incoming in source.commands():
             self._in_hand = incoming
+            # Even without a wait this yields: a full queue alone never would.
+            await asyncio.sleep(self._pace.wait_s(self._clock.elapsed_s()))
             await self.step(incoming)
             self.pulse.rest()
 
     async def step(self, incoming: Incoming) -> None:
         """Decide on one command; returns with its row durable and the broker's ack sent."""
-        if incoming.wire.retained:
-            key = wire_key("retained", incoming.wire)
-            refused = Malformed(detail="retained commands come back for ever", key=key)
-            self._refuse_unread(incoming, refused, Reject("retained-command", refused.detail))
+        command = self._read(incoming.wire)
+        if isinstance(command, Command):
+            await self._decide(incoming, command)
         else:
-            command = decode(incoming.wire, bytes_max=self._payload_bytes_max)
-            if isinstance(command, Malformed):
-                self._refuse_unread(incoming, command, Reject("malformed", command.detail))
-            else:
-                await self._decide(incoming, command)
+            self._refuse_unread(incoming, *command)
         incoming.ack()
         self._in_hand = None
+
+    def _read(self, wire: Wire) -> Command | tuple[Malformed, Reject]:
+        """Cheapest first; what is refused here uses up no idempotency key."""
+        if wire.retained:
+            detail = "retained commands come back for ever"
+            key = wire_key("retained", wire)
+            return Malformed(detail=detail, key=key), Reject("retained-command", detail)
+        parts = split(wire, bytes_max=self._payload_bytes_max)
+        if isinstance(parts, Parts) and self._verify:
+            verified = self._verify(parts)
+            if isinstance(verified, Unverified):
+                refused = unread(verified.detail, "bad-signature", parts, wire)
+                return refused, Reject("bad-signature", refused.detail)
+            parts = verified
+        command = parts if isinstance(parts, Malformed) else read(parts, wire)
+        if isinstance(command, Malformed):
+            return command, Reject("malformed", command.detail)
+        assert isinstance(parts, Parts)
+        if elsewhere := check_audience(command, self._rules):
+            return unread(elsewhere.detail, "wrong-vm", parts, wire), elsewhere
+        return command
 
     def approve_by_rule(self) -> None:
         """Approve what a rule says goes by itself. Refusals are silent: nobody asked."""
@@ -100,7 +135,8 @@ class Intake:
         )
         token = self._store.tokens().get(scheduled_event.key)
         command = msgspec.structs.replace(command, token=token)
-        decision = decide(command, self._situation(command), self._rules)
+        situation = msgspec.structs.replace(self._situation(command), accepted_lately=0)
+        decision = decide(command, situation, self._rules)
         quiet = Incoming(wire=None, ack=lambda: None)  # type: ignore[arg-type]
         if isinstance(decision, Approve):
             self._accept(quiet, command, decision, self._clock.now())
@@ -140,6 +176,7 @@ class Intake:
             fenced=event_key in self._store.fenced(),
             ledger_lost=self._store.ledger_lost,
             durable=self._store.durable,
+            accepted_lately=self._store.accepted_since(self._clock.now() - RATE_WINDOW),
         )
 
     def _accept(
@@ -156,7 +193,12 @@ class Intake:
         )
         logger.info(
             "accepted",
-            extra={"event_id": command.event_id, "key": command.key, "by": command.source},
+            extra={
+                "event_id": command.event_id,
+                "key": command.key,
+                "by": command.source,
+                "signed_by": command.signed_by,
+            },
         )
         self._on_accept()
 

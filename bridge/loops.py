@@ -20,7 +20,7 @@ from bridge.core.document import Document
 from bridge.errors import StoreUnwritable
 from bridge.health import Pulse
 from bridge.imds import Identity, ImdsClient
-from bridge.intake import Intake
+from bridge.intake import Intake, Verify
 from bridge.measures import Measures
 from bridge.poller import Poller
 from bridge.presence import Presence
@@ -46,6 +46,7 @@ class Loops:
         clock: Clock,
         *,
         measures: Measures,
+        verify: Verify | None,
     ) -> None:
         self._config = config
         self._store = store
@@ -92,6 +93,8 @@ class Loops:
             rules,
             vm=vm,
             payload_bytes_max=config.commands.payload_bytes_max,
+            per_s_max=config.commands.per_s_max,
+            verify=verify,
             document=self._document,
             on_accept=self.approver.wake,
             on_answer=self._wake_publishers,
@@ -180,6 +183,8 @@ def _rules(config: Config, vm_name: str) -> Rules:
     return Rules(
         vm_name=vm_name,
         max_age_s=config.commands.max_age_s,
+        signed_lifetime_s_max=config.commands.signed_lifetime_s_max,
+        per_minute_max=config.approvals.per_minute_max,
         require_token=config.commands.require_token,
         mode=config.approvals.mode,
         multi_vm=config.approvals.multi_vm,

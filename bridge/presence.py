@@ -38,7 +38,7 @@ class Presence:
     ) -> None:
         self._heartbeat_s = config.events.heartbeat_s
         self._mode = config.approvals.mode
-        self._commands = _how_commands_come(config)
+        self._commands = config.commands.trust
         self._store = store
         self._clock = clock
         self._vm = vm
@@ -86,9 +86,3 @@ class Presence:
         )
         identifier = f"{self._store.ledger_id}.status.{self._boot_id}.{self._count}"
         return cloudevents.from_status(data, identifier=identifier, now=now)
-
-
-def _how_commands_come(config: Config) -> str:
-    if config.commands.source == "none":
-        return "none"
-    return "signed" if config.commands.trusted_keys else "unsigned"

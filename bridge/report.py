@@ -32,6 +32,7 @@ class Link(Protocol):
 def snapshot(
     *,
     mode: str,
+    commands: str,
     vm: Vm | None,
     store: Store,
     poller: Poller | None,
@@ -45,6 +46,7 @@ def snapshot(
     return {
         "vm": msgspec.to_builtins(vm) if vm else None,
         "mode": mode,
+        "commands": commands,
         "durable": store.durable,
         "storeProblem": store.problem,
         "poll": _poll(poller, answers),

@@ -75,6 +75,7 @@ class Command(Struct, kw_only=True):
     time: Moment | None = None  # refused when older than commands.max_age_s
     expirytime: Moment | None = None  # refused from then on
     idempotencykey: Plain | None = None  # one key, one answer; absent: source#id
+    dssematerial: str | None = None  # the signature: a DSSE envelope in base64
     datacontenttype: Annotated[str, Meta(pattern=_JSON_TYPE)] | None = None
     data: CommandData
 

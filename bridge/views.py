@@ -8,6 +8,7 @@ import msgspec
 from bridge.config import Config
 
 _DASH = "-"
+_TRUST = {"unsigned": "unsigned: who may publish one may approve", "none": "not taken"}
 
 
 def status(status: dict[str, Any]) -> str:
@@ -17,6 +18,7 @@ def status(status: dict[str, Any]) -> str:
         f"VM         {vm['name'] if vm else 'not known yet'}",
         f"last poll  {age}" + (f" ({poll['problem']})" if poll["problem"] else ""),
         f"approvals  {status['mode']}" + ("" if status["durable"] else ", refused: no ledger"),
+        f"commands   {_TRUST.get(status['commands'], status['commands'])}",
     ]
     for name, sink in status["sinks"].items():
         state = sink["problem"] or "connected"

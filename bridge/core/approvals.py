@@ -72,6 +72,8 @@ MOVES: Mapping[State | None, frozenset[State]] = {
 
 # The POST of an event in one of these states is on its way, counted, or may have counted.
 POSTED: frozenset[State] = frozenset({"sending", "approved", "in-doubt", "confirmed"})
+# `per_minute_max` counts what was accepted within this.
+RATE_WINDOW = timedelta(minutes=1)
 # Answers of IMDS that say "not done", in so many words.
 REFUSED_STATUSES = frozenset({400, 403, 404, 405})
 
@@ -127,6 +129,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
     vm_name: str
     max_age_s: float = 300
+    signed_lifetime_s_max: float = 900
+    per_minute_max: int = 30
     require_token: bool = False
     mode: Mode = "enforce"
     multi_vm: MultiVm = "leader"
@@ -145,6 +149,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     fenced: bool = False  # pending already when the ledger was created
     ledger_lost: bool = False  # an earlier ledger was damaged: its history is unknown for sure
     durable: bool = True  # the ledger can be written
+    accepted_lately: int = 0  # commands found good within RATE_WINDOW, as the ledger has it
 
 
 def is_leader(scheduled_event: ScheduledEvent, vm_name: str) -> bool:

@@ -27,6 +27,7 @@ def decide(command: Command, situation: Situation, rules: Rules) -> Decision:
     early = (
         _check_address(command, rules)
         or _check_age(command, situation.now, rules)
+        or _check_lifetime(command, rules)
         or _check_ledger(command, situation)
     )
     if early:
@@ -37,6 +38,19 @@ def decide(command: Command, situation: Situation, rules: Rules) -> Decision:
     if scheduled_event is None:
         return Reject("unknown-event", "the current document has no such event")
     return _judge(command, scheduled_event, situation, rules)
+
+
+def check_audience(command: Command, rules: Rules) -> Reject | None:
+    """A signed command speaks to one VM: on any other it uses up no key.
+
+    Otherwise whoever can repeat messages could spend, on this VM, the key of a command that was
+    signed for another.
+    """
+    if not command.signed_by:
+        return None
+    if not command.vm:
+        return Reject("malformed", "a signed command must name its VM in data.vm")
+    return _check_address(command, rules)
 
 
 def recheck(
@@ -76,6 +90,19 @@ def _check_age(command: Command, now: datetime, rules: Rules) -> Reject | None:
     return None
 
 
+def _check_lifetime(command: Command, rules: Rules) -> Reject | None:
+    """A signature must not be good for ever: somebody may keep the message."""
+    if not command.signed_by:
+        return None
+    if command.time is None or command.expires_at is None:
+        return Reject("malformed", "a signed command must have time and expirytime")
+    lifetime_s = (command.expires_at - command.time).total_seconds()
+    if lifetime_s > rules.signed_lifetime_s_max:
+        most = f"{rules.signed_lifetime_s_max:.0f}"
+        return Reject("malformed", f"expirytime is {lifetime_s:.0f} s after time, {most} at most")
+    return None
+
+
 def _check_ledger(command: Command, situation: Situation) -> Reject | None:
     if not situation.durable:
         return Reject("history-unknown", "the ledger cannot be written: approvals are off")
@@ -100,6 +127,7 @@ def _judge(
         or _check_token(command, situation, rules)
         or _check_leader(command, scheduled_event, rules)
         or _check_policy(verdict)
+        or _check_rate(situation, rules)
         or _check_mode(rules, verdict.rule)
     )
     if refusal:
@@ -156,6 +184,12 @@ def _check_leader(command: Command, scheduled_event: ScheduledEvent, rules: Rule
 def _check_policy(verdict: Verdict) -> Reject | None:
     if verdict.action == "deny":
         return Reject("policy-denied", "a rule refuses approvals of this event", rule=verdict.rule)
+    return None
+
+
+def _check_rate(situation: Situation, rules: Rules) -> Reject | None:
+    if situation.accepted_lately >= rules.per_minute_max:
+        return Reject("rate-limited", f"{situation.accepted_lately} approvals within a minute")
     return None
 
 

@@ -38,6 +38,15 @@ def insert_command(db: sqlite3.Connection, command: CommandRow) -> None:
     )
 
 
+def count_accepted(db: sqlite3.Connection, since: datetime) -> int:
+    """What is answered at once expires at once; what was found good has some time to live."""
+    (number,) = db.execute(
+        "SELECT count(*) FROM commands WHERE received_at > ? AND expires_at > received_at",
+        (to_text(since),),
+    ).fetchone()
+    return int(number)
+
+
 def hold(db: sqlite3.Connection, key: str, approve: Approve, now: datetime) -> None:
     """Give the event to this command: it is new, was refused before, or its doubt is overridden."""
     scheduled_event = approve.scheduled_event

@@ -62,7 +62,7 @@ CREATE TABLE commands (
   reason       TEXT NOT NULL DEFAULT '',
   http_status  INTEGER,
   received_at  TEXT NOT NULL,
-  expires_at   TEXT NOT NULL,              -- tried until then
+  expires_at   TEXT NOT NULL,              -- tried until then; = received_at if answered at once
   answered_at  TEXT,
   answer       BLOB,                       -- the outcome's CloudEvent, final
   reply_topic  TEXT NOT NULL DEFAULT '',

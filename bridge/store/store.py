@@ -16,6 +16,7 @@ from bridge.core.cloudevents import CloudEvent
 from bridge.core.commands import Command
 from bridge.errors import StoreError, StoreUnwritable
 from bridge.store.ledger import (
+    count_accepted,
     find_command,
     hold,
     insert_command,
@@ -80,6 +81,11 @@ class Store(Outbox):
     def command(self, key: str) -> CommandRow | None:
         with self._database.reading() as raw:
             return find_command(raw, key)
+
+    def accepted_since(self, moment: datetime) -> int:
+        """How many commands were found good since then. Others are answered as they come."""
+        with self._database.reading() as raw:
+            return count_accepted(raw, moment)
 
     def audit(self) -> list[dict[str, Any]]:
         """Every command with its POSTs, oldest first."""

@@ -3,51 +3,15 @@
 import asyncio
 from typing import Any
 
-import msgspec
 import pytest
 
-from bridge.core.approvals import Rules
-from bridge.core.cloudevents import Vm, decode
-from bridge.core.document import Document
+from bridge.core.cloudevents import decode
 from bridge.core.policy import Rule
 from bridge.errors import StoreUnwritable
-from bridge.intake import Intake
 from bridge.store import Store
 from tests.builders import EVENT_ID, VM_NAME, command_bytes, document, scheduled_event
+from tests.desk import Desk
 from tests.fakes import FakeClock, ListSource
-
-
-class Desk:
-    """An intake with a document to decide on, and what it told the others."""
-
-    def __init__(self, store: Store, clock: FakeClock, **rules: Any) -> None:
-        self.store = store
-        self.document: Document | None = document(scheduled_event())
-        self.accepted = 0
-        self.source = ListSource()
-        self.intake = Intake(
-            store,
-            clock,
-            Rules(vm_name=VM_NAME, **rules),
-            vm=Vm(name=VM_NAME),
-            payload_bytes_max=65_536,
-            document=lambda: self.document,
-            on_accept=self._accept,
-            on_answer=lambda: None,
-        )
-
-    def _accept(self) -> None:
-        self.accepted += 1
-
-    async def take(self, payload: bytes, *, retained: bool = False) -> None:
-        await self.intake.step(self.source.incoming(payload, retained=retained))
-
-    def answers(self) -> list[dict[str, Any]]:
-        rows = self.store.batch("memory", 100)
-        return [msgspec.json.decode(decode(row.cloudevent).data) for row in rows]
-
-    def reasons(self) -> list[str]:
-        return [answer["reason"] for answer in self.answers()]
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Every cell of the decision, every reason it can give, and the order of its checks."""
 
 from datetime import datetime, timedelta
-from itertools import product
+from itertools import combinations_with_replacement, product
 from typing import Any, get_args
 
 import pytest
@@ -24,7 +24,7 @@ from bridge.core.approvals import (
     post_result,
     waiting_on,
 )
-from bridge.core.decide import decide, recheck
+from bridge.core.decide import check_audience, decide, recheck
 from bridge.core.document import ScheduledEvent
 from bridge.core.policy import Action, Rule
 from tests.builders import EVENT_ID, NOW, VM_NAME, command, document, scheduled_event
@@ -96,6 +96,7 @@ def test_decide_every_cell(
 OTHER_TYPE = {"expect_type": "Terminate"}
 OTHER_NAMES = {"expect_resources": ("web_3", "web_4")}
 TWO = scheduled_event(resources=("web_3", "Web_1"))
+SIGNED = {"signed_by": "k", "expires_at": NOW + timedelta(minutes=1)}
 DENY = (Rule(name="no", action="deny"),)
 
 # Each row spoils one thing; the rows stand in the order of the checks.
@@ -103,6 +104,7 @@ CHECKS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("key-reused", {}, {"key_fingerprint": "f-0"}, {}),
     ("wrong-vm", {"vm": "web_4"}, {}, {}),
     ("expired", {"expires_at": NOW}, {}, {}),
+    ("malformed", {"signed_by": "k"}, {}, {}),
     ("history-unknown", {}, {"durable": False}, {}),
     ("already-approved", {}, {"entry": entry("sending")}, {}),
     ("Wait", {}, {"document": None}, {}),
@@ -115,11 +117,14 @@ CHECKS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("wrong-token", {"token": "no"}, {"token": "yes"}, {}),
     ("not-leader", {}, {"document": document(TWO)}, {}),
     ("policy-denied", {}, {}, {"policy": DENY}),
+    ("rate-limited", {}, {"accepted_lately": 30}, {}),
     ("shadow", {}, {}, {"mode": "shadow"}),
 ]
 
 
-@pytest.mark.parametrize(("first", "second"), [(a, b) for a in range(16) for b in range(a, 16)])
+@pytest.mark.parametrize(
+    ("first", "second"), list(combinations_with_replacement(range(len(CHECKS)), 2))
+)
 def test_decide_of_two_faults_the_earlier_gives_the_reason(first: int, second: int) -> None:
     """The checks have one order, so the same command always gets the same reason."""
     reason, *spoilt = CHECKS[first]
@@ -163,6 +168,15 @@ def test_decide_of_two_faults_the_earlier_gives_the_reason(first: int, second: i
         ({}, {"token": ""}, {"require_token": True}, "wrong-token"),
         ({"token": ""}, {"token": ""}, {}, "wrong-token"),
         ({}, {"token": "t"}, {}, "Approve"),
+        ({}, {"accepted_lately": 29}, {}, "Approve"),
+        ({}, {"accepted_lately": 3}, {"per_minute_max": 3}, "rate-limited"),
+        ({}, {"accepted_lately": 3}, {"per_minute_max": 3, "mode": "shadow"}, "rate-limited"),
+        (SIGNED, {}, {}, "Approve"),
+        (SIGNED | {"time": None}, {}, {}, "malformed"),
+        (SIGNED | {"expires_at": None}, {}, {}, "malformed"),
+        (SIGNED | {"expires_at": NOW + timedelta(minutes=14)}, {}, {}, "Approve"),
+        (SIGNED | {"expires_at": NOW + timedelta(minutes=14, seconds=1)}, {}, {}, "malformed"),
+        (SIGNED, {}, {"signed_lifetime_s_max": 119}, "malformed"),
     ],
 )
 def test_decide_edges(
@@ -172,6 +186,26 @@ def test_decide_edges(
     actual = decide(command(**asked), situation(**known), rules(**configured))
 
     assert name_of(actual) == expected
+
+
+@pytest.mark.parametrize(
+    ("signed_by", "vm", "expected"),
+    [
+        ("", "", None),
+        ("", "web_4", None),
+        ("k", "WEB_3", None),
+        ("k", "web_4", "wrong-vm"),
+        ("k", "web_30", "wrong-vm"),
+        ("k", "", "malformed"),
+    ],
+)
+def test_check_audience_a_signature_speaks_to_one_vm(
+    signed_by: str, vm: str, expected: str | None
+) -> None:
+    """A signed command names its VM, or nobody listens."""
+    actual = check_audience(command(signed_by=signed_by, vm=vm), rules())
+
+    assert (actual.reason if actual else None) == expected
 
 
 @pytest.mark.parametrize(

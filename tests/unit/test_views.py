@@ -71,6 +71,7 @@ def test_status_names_problems_and_pending_events() -> None:
     status = {
         "vm": {"name": "web_3"},
         "mode": "enforce",
+        "commands": "unsigned",
         "durable": False,
         "poll": {"ageS": 1.25, "problem": "HTTP 500"},
         "sinks": {"mqtt": {"problem": "refused", "outbox": 3, "published": 7}},
@@ -81,6 +82,7 @@ def test_status_names_problems_and_pending_events() -> None:
         "VM         web_3",
         "last poll  1.2 s ago (HTTP 500)",
         "approvals  enforce, refused: no ledger",
+        "commands   unsigned: who may publish one may approve",
         "mqtt       refused; 3 to publish, 7 sent",
         "",
         "EVENT  TYPE    STATUS  NOT BEFORE  RESOURCES",
@@ -93,6 +95,7 @@ def test_status_before_anything_is_known() -> None:
     status: dict[str, Any] = {
         "vm": None,
         "mode": "shadow",
+        "commands": "signed",
         "durable": True,
         "poll": {"ageS": None, "problem": "waiting"},
         "sinks": {},
@@ -103,6 +106,7 @@ def test_status_before_anything_is_known() -> None:
         "VM         not known yet",
         "last poll  never (waiting)",
         "approvals  shadow",
+        "commands   signed",
         "",
         "no scheduled event is pending",
     ]
