@@ -18,14 +18,27 @@ _MSGSPEC_PATH = re.compile(r"^(?P<what>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.DO
 
 def load(path: str | None, environment: Mapping[str, str] | None = None) -> Config:
     """Read, override, check. Without a path the defaults and the environment stand alone."""
-    fields = _read(path) if path else {}
-    for variable, value in (os.environ if environment is None else environment).items():
+    fields = parse(_read(path), path) if path else {}
+    return build(fields, path or "environment", os.environ if environment is None else environment)
+
+
+def parse(raw: bytes, place: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(raw.decode())
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"cannot read {place}: {error}") from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"{place}: not TOML: {error}") from error
+
+
+def build(fields: dict[str, Any], place: str, environment: Mapping[str, str]) -> Config:
+    for variable, value in environment.items():
         if variable.startswith(ENVIRONMENT_PREFIX) and "__" in variable:
             _override(fields, variable, value)
     try:
         return msgspec.convert(fields, Config)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{path or 'environment'}: {_explain(error)}") from error
+        raise ConfigError(f"{place}: {_explain(error)}") from error
 
 
 def read_secret(path: str, what: str) -> str:
@@ -39,13 +52,11 @@ def read_secret(path: str, what: str) -> str:
     return secret
 
 
-def _read(path: str) -> dict[str, Any]:
+def _read(path: str) -> bytes:
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
+        return Path(path).read_bytes()
+    except OSError as error:
         raise ConfigError(f"cannot read {path}: {_os_reason(error)}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: not TOML: {error}") from error
 
 
 def _os_reason(error: Exception) -> str:

@@ -28,6 +28,7 @@ class HttpServer:
         self._config = config
         self._runner: web.AppRunner | None = None
         self._app = web.Application()
+        self._app.on_response_prepare.append(_forbid_guessing)
         self._app.router.add_get("/healthz", _probe(healthy))
         self._app.router.add_get("/readyz", _probe(ready))
         self._app.router.add_get("/metrics", _text(metrics))
@@ -47,6 +48,11 @@ class HttpServer:
     async def close(self) -> None:
         if self._runner:
             await self._runner.cleanup()
+
+
+async def _forbid_guessing(_: web.Request, response: web.StreamResponse) -> None:
+    """Descriptions come from outside: no browser shall take JSON for a page."""
+    response.headers["X-Content-Type-Options"] = "nosniff"
 
 
 def _probe(problem: Callable[[], str]) -> Callable[[web.Request], Any]:

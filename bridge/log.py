@@ -3,6 +3,7 @@
 Values that come from outside are escaped, so a Description cannot forge a line.
 """
 
+import json
 import logging
 import sys
 from datetime import UTC, datetime
@@ -13,6 +14,8 @@ import msgspec
 from bridge.config import Log
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+# More than this of one value tells nobody more, and somebody outside may have chosen its length.
+_CHARS_MAX = 4096
 
 
 def configure(config: Log) -> None:
@@ -30,21 +33,32 @@ class JsonFormatter(logging.Formatter):
             "time": _time(record),
             "level": record.levelname.lower(),
             "logger": record.name.removeprefix("sebridge."),
-            "message": record.getMessage(),
+            "message": _cut(record.getMessage()),
             **_extra(record),
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line, enc_hook=str).decode()
+        return _one_line(line)
 
 
 class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         extra = " ".join(f"{name}={_plain(value)}" for name, value in _extra(record).items())
         name = record.name.removeprefix("sebridge.")
-        text = f"{_time(record)} {record.levelname:<7} {name:<9} {_plain(record.getMessage())}"
+        text = (
+            f"{_time(record)} {record.levelname:<7} {name:<9} {_plain(_cut(record.getMessage()))}"
+        )
         exception = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
         return f"{text} {extra}".rstrip() + exception
+
+
+def _one_line(fields: dict[str, Any]) -> str:
+    """JSON as it is, or in ASCII if it holds what a terminal obeys or a reader takes for a line."""
+    try:
+        text = msgspec.json.encode(fields, enc_hook=str).decode()
+    except UnicodeEncodeError:  # half of a pair of surrogates, from a file name for example
+        text = ""
+    return text if text and text.isprintable() else json.dumps(fields, default=str)
 
 
 def _time(record: logging.LogRecord) -> str:
@@ -54,10 +68,14 @@ def _time(record: logging.LogRecord) -> str:
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:
     return {
-        name: value
+        name: _cut(value) if isinstance(value, str) else value
         for name, value in vars(record).items()
         if name not in _STANDARD and value not in (None, "")
     }
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _CHARS_MAX else f"{text[:_CHARS_MAX]}…"
 
 
 def _plain(value: object) -> str:

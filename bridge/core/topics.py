@@ -5,6 +5,8 @@ from urllib.parse import quote
 
 _FIELD = re.compile(r"\{(resource_group|vm_name)\}")
 _UNSAFE = re.compile(r"[+#/\x00-\x1f\x7f]")
+# Where agents speak and listen: an answer sent there would pass for something else.
+_OWN = re.compile(r"/(commands|events|outcomes|status|pending/[^/]*)$")
 # MQTT's own limit: the length of a string has two bytes.
 TOPIC_BYTES_MAX = 65535
 
@@ -30,7 +32,7 @@ def pending(root: str, event_id: str) -> str:
 
 def is_allowed_reply(topic: str, prefix: str) -> bool:
     """A Response Topic is used only below the allowed prefix, and only if it is a plain name."""
-    if not prefix or not topic.startswith(prefix):
+    if not prefix or not topic.startswith(prefix) or _OWN.search(topic):
         return False
     return not re.search(r"[+#\x00-\x1f\x7f]", topic) and len(topic.encode()) <= TOPIC_BYTES_MAX
 

@@ -12,7 +12,7 @@ BINARY = "/usr/sbin/mosquitto"
 
 class Mosquitto:
     def __init__(self, folder: Path, lines: Sequence[str] = ("allow_anonymous true",)) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         self._config = folder / "mosquitto.conf"
@@ -51,7 +51,7 @@ class Mosquitto:
             process.wait(10)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -5,11 +5,13 @@ Knows what MQTT 5 and 3.1.1 need; knows nothing of rows, futures or reconnects.
 
 import socket
 import ssl
+import struct
 from typing import Any, Literal
 
 import msgspec
-from paho.mqtt.client import Client
-from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.client import Client, MQTTMessage
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
+from paho.mqtt.exception import MalformedPacket, MQTTException
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
@@ -35,8 +37,47 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     correlation: bytes | None = None
 
 
+class PatientClient(Client):
+    """A client that one message cannot throw out.
+
+    paho takes some text for a broken packet that MQTT and its brokers allow, U+FEFF for one, and
+    hangs up. The broker then sends the message again, on every connection, for ever.
+    """
+
+    def _handle_publish(self) -> MQTTErrorCode:
+        try:
+            return super()._handle_publish()
+        except (MQTTException, ValueError, LookupError, struct.error) as error:
+            message = _unreadable(self._in_packet["command"], bytes(self._in_packet["packet"]))
+            if message is None:
+                raise MalformedPacket(str(error)) from error
+        self._handle_on_message(message)
+        return MQTTErrorCode.MQTT_ERR_SUCCESS
+
+    def _handle_on_message(self, message: MQTTMessage) -> None:
+        try:
+            _ = message.topic  # decoded here, where paho knows what to do about a broken packet
+        except UnicodeDecodeError as error:
+            raise MalformedPacket("the topic is not UTF-8") from error
+        super()._handle_on_message(message)
+
+
+def _unreadable(header: int, packet: bytes) -> MQTTMessage | None:
+    """A PUBLISH without its properties; they stay before the payload, so that it is no command."""
+    topic_end = 2 + int.from_bytes(packet[:2], "big")
+    qos = (header & 0x06) >> 1
+    body = topic_end + (2 if qos else 0)
+    if qos > 1 or len(packet) < body:
+        return None
+    mid = int.from_bytes(packet[topic_end:body], "big")
+    message = MQTTMessage(mid=mid, topic=packet[2:topic_end])
+    message.qos, message.retain = qos, bool(header & 0x01)
+    message.payload = b"\0" + packet[body:]
+    return message
+
+
 def build(config: Mqtt, client_id: str, version: Version, will: Message) -> Client:
-    client = Client(
+    client = PatientClient(
         CallbackAPIVersion.VERSION2,
         client_id=client_id,
         clean_session=None if version == "5" else False,

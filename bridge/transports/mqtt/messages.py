@@ -1,9 +1,32 @@
-"""From outbox rows to MQTT messages: topics, retained copies, the two content modes."""
+"""From outbox rows to MQTT messages and back: topics, retained copies, the two content modes."""
+
+from collections.abc import Callable
+
+from paho.mqtt.client import MQTTMessage
 
 from bridge.config import ContentMode
 from bridge.core import cloudevents, topics
-from bridge.transports import Outgoing
+from bridge.core.commands import Wire
+from bridge.transports import Incoming, Outgoing
 from bridge.transports.mqtt.client import Message, Version
+
+
+def to_incoming(message: MQTTMessage, *, ack: Callable[[], None], reply_prefix: str) -> Incoming:
+    """A command as it came; a Response Topic only if it may be used."""
+    properties = getattr(message, "properties", None)
+    reply_topic = getattr(properties, "ResponseTopic", "")
+    allowed = topics.is_allowed_reply(reply_topic, reply_prefix)
+    return Incoming(
+        wire=Wire(
+            payload=bytes(message.payload),
+            content_type=getattr(properties, "ContentType", ""),
+            attributes=tuple(getattr(properties, "UserProperty", ())),
+            retained=message.retain,
+        ),
+        ack=ack,
+        reply_topic=reply_topic if allowed else "",
+        correlation=getattr(properties, "CorrelationData", None),
+    )
 
 
 class Messages:

@@ -15,15 +15,14 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from paho.mqtt.client import MQTTMessage
 
 from bridge.config import Mqtt
-from bridge.core import cloudevents, topics
+from bridge.core import cloudevents
 from bridge.core.backoff import full_jitter
 from bridge.core.cloudevents import CloudEvent
-from bridge.core.commands import Wire
 from bridge.errors import BridgeError, SinkRejected, SinkUnavailable
 from bridge.transports import Incoming, Outgoing, PendingProvider, TokenProvider
 from bridge.transports.mqtt.client import Message, Version
 from bridge.transports.mqtt.connection import FAILURE_MIN, Connection, ProtocolRefused
-from bridge.transports.mqtt.messages import Messages
+from bridge.transports.mqtt.messages import Messages, to_incoming
 from bridge.transports.mqtt.retained import StaleRetained
 
 RESUBSCRIBE_S = 60.0
@@ -234,24 +233,16 @@ class MqttTransport:
             self._stale.found(message)
             connection.ack(message)
             return
-        properties = getattr(message, "properties", None)
-        reply_topic = getattr(properties, "ResponseTopic", "")
-        allowed = topics.is_allowed_reply(reply_topic, self._config.response_topic_prefix)
-        incoming = Incoming(
-            wire=Wire(
-                payload=bytes(message.payload),
-                content_type=getattr(properties, "ContentType", ""),
-                attributes=tuple(getattr(properties, "UserProperty", ())),
-                retained=message.retain,
-            ),
-            ack=lambda: connection.ack(message),
-            reply_topic=reply_topic if allowed else "",
-            correlation=getattr(properties, "CorrelationData", None),
-        )
+        prefix = self._config.response_topic_prefix
         try:
-            self._queue.put_nowait(incoming)
+            self._queue.put_nowait(
+                to_incoming(message, ack=lambda: connection.ack(message), reply_prefix=prefix)
+            )
         except asyncio.QueueFull:
-            connection.drop("too many commands wait: the broker shall send them again")
+            if message.qos == 0:  # nobody was promised anything, and a flood must not throw us out
+                connection.ack(message)
+            else:
+                connection.drop("too many commands wait: the broker shall send them again")
 
     def _submit(
         self, batch: Sequence[Outgoing], connection: Connection
