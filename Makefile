@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: test coverage demo check format lock schemas screenshots clean
+.PHONY: test coverage demo check format lock schemas screenshots clean fuzz sbom
 
 test: coverage $(VENV)/.apt
 	$(BIN)/python -m pytest tests --ignore=tests/unit
@@ -33,6 +33,15 @@ schemas: $(VENV)/.installed
 # The pictures in docs/images, taken from the real page.
 screenshots: $(VENV)/.installed $(VENV)/.apt
 	$(BIN)/python -m tests.browser.screenshots docs/images
+
+# A million hostile inputs for every decoder; minutes, on all cores.
+fuzz: $(VENV)/.installed
+	$(BIN)/python -m tests.fuzz.run --cases 1000000
+	$(BIN)/python -m pytest tests/fuzz/properties.py --timeout 600
+
+# What is in the box: CycloneDX, from the pinned requirements; always the same bytes.
+sbom:
+	$(PYTHON) scripts/sbom.py build/sbom.cdx.json
 
 # Rewrites the pinned requirements from pyproject.toml. Needs `pip install uv`.
 LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes \
