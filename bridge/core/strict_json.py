@@ -23,7 +23,7 @@ INTEGER_MAX = 2**63 - 1
 DEPTH_MAX = 64
 # Names alone make a document far thinner than this. What is denser is made to keep us busy: it
 # costs ten times as much as text of the same length.
-BYTES_PER_VALUE_MIN = 4
+BYTES_PER_VALUE_MIN = 6
 VALUES_ALWAYS_ALLOWED = 1000
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 

@@ -91,13 +91,13 @@ def bombs(prefix: bytes = b'{"a":', suffix: bytes = b"}") -> list[bytes]:
         count = (room - len(before) - len(after)) // len(unit)
         return prefix + before + unit * count + after + suffix
 
-    chain = b"[" * 60 + b"0" + b" " * 120 + b"]" * 60 + b","
+    chain = b"[" * 60 + b"0" + b" " * 250 + b"]" * 60 + b","
     return [
         fill(b"0,"),
         fill(b"[],"),
         fill(b'{"":0},'),
-        fill(b"0  ,"),
-        fill(b"{}     ,"),
+        fill(b"0    ,"),
+        fill(b"{}         ,"),
         fill(chain),
         fill(b"1.7976931348623157e308,"),
         fill(b"9007199254740993.00001,"),

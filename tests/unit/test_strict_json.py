@@ -25,9 +25,10 @@ BAD: dict[str, tuple[bytes, str]] = {
     "large integer": (b'{"a":%d}' % (INTEGER_MAX + 1), "a number is out of range"),
     "large integer in a list": (b'{"a":[-%d]}' % (INTEGER_MAX + 1), "a number is out of range"),
     "endless integer": (b'{"a":1%s}' % (b"0" * 5000), ""),
-    "depth bomb": (b'{"a":' * 50_000, "recursion"),
+    "depth bomb": (b'{"a":' * 50_000, "too dense"),
+    "thin depth bomb": (b'{"abcdef":' * 5_000, "recursion"),
     "list bomb": (b'{"a":' + b"[" * 50_000 + b"]" * 50_000 + b"}", "too dense"),
-    "thin list bomb": (b'{"a":' + b"[   " * 5_000 + b"]" * 5_000 + b"}", "recursion"),
+    "thin list bomb": (b'{"a":' + b"[       " * 5_000 + b"]" * 5_000 + b"}", "recursion"),
     "values without end": (b'{"a":[' + b"0," * 2_000 + b"0]}", "2002 values in 4009 bytes"),
     "too deep": (b'{"a":' + b"[" * DEPTH_MAX + b"]" * DEPTH_MAX + b"}", "nested deeper than 64"),
 }
