@@ -117,7 +117,7 @@ def _watch(args: argparse.Namespace) -> int:
 
 
 def _approve(args: argparse.Namespace) -> int:
-    from bridge import consumer, feed_choice  # noqa: PLC0415
+    from bridge import consumer, feed_choice, keys  # noqa: PLC0415
 
     request = consumer.ApprovalRequest(
         event_id=args.event_id,
@@ -126,8 +126,7 @@ def _approve(args: argparse.Namespace) -> int:
         reason=args.reason,
         timeout_s=args.timeout,
     )
-
-    config, sign = configfile.load(args.config), _signer(args.key_file)
+    config, sign = configfile.load(args.config), keys.signer(args.key_file)
 
     async def approve() -> int:
         return await consumer.approve(feed_choice.make_feed(config), request, sign)
@@ -156,16 +155,6 @@ def _console(args: argparse.Namespace) -> int:
 
 def _print_address(url: str) -> None:
     print(f"console at {url}", flush=True)
-
-
-def _signer(key_file: str) -> Callable[[bytes], bytes]:
-    """What a command passes through before it is sent."""
-    if not key_file:
-        return bytes
-    from bridge import signatures  # noqa: PLC0415
-
-    key = signatures.load_private_key(key_file)
-    return lambda command: signatures.sign(command, key)
 
 
 def _status(args: argparse.Namespace) -> int:

@@ -181,6 +181,7 @@ class Console(Section, frozen=True):
     hosts: tuple[str, ...] = ()
     token_file: str = ""
     user_header: str = ""
+    key_file: str = ""
     read_only: bool = False
     approval_valid_s: Positive = 300.0
     session_s: Positive = 43_200.0

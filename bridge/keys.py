@@ -1,7 +1,8 @@
-"""`sebridge keys`: make a pair of keys for signed commands, list those that are trusted."""
+"""Keys for signed commands: make a pair, list those that are trusted, sign what is sent."""
 
 import argparse
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,16 @@ def add_arguments(parser: argparse.ArgumentParser, default_config: str) -> None:
     listing = actions.add_parser("list", help="the keys that this configuration trusts")
     listing.add_argument("--config", default=default_config, help="the TOML file")
     listing.set_defaults(function=lambda args: _list(args.config))
+
+
+def signer(key_file: str) -> Callable[[bytes], bytes]:
+    """What a command passes through before it is sent; without a key it stays as it is."""
+    if not key_file:
+        return bytes
+    from bridge import signatures  # noqa: PLC0415
+
+    key = signatures.load_private_key(key_file)
+    return lambda command: signatures.sign(command, key)
 
 
 def _new(folder: Path) -> int:

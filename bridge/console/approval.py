@@ -12,6 +12,7 @@ from datetime import datetime
 import msgspec
 from msgspec import Struct
 
+from bridge import keys
 from bridge.config import Console
 from bridge.console.rows import Request, Telling
 from bridge.console.state import FleetState
@@ -48,6 +49,7 @@ class Desk:
         self._config = config
         self._state = state
         self._feed = feed
+        self._sign = keys.signer(config.key_file)
         self._keys: OrderedDict[str, str] = OrderedDict()  # key: event it was used for
 
     async def approve(self, body: bytes, *, source: str, by: str, now: datetime) -> None:
@@ -70,7 +72,9 @@ class Desk:
         )
         self._keys[click.key] = click.event
         try:
-            await self._feed.send(telling.data.approval.topic, telling.data.vm.name, command)
+            await self._feed.send(
+                telling.data.approval.topic, telling.data.vm.name, self._sign(command)
+            )
         except (SinkUnavailable, SinkRejected) as error:
             del self._keys[click.key]
             status = 503 if isinstance(error, SinkUnavailable) else 502

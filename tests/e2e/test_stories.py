@@ -85,7 +85,9 @@ async def test_same_command_many_times_across_kills_leaves_one_post(
     agent.kill()
     broker.restart()
     agent.start()
+    # This broker forgets its sessions: nobody may send before the agent has subscribed again.
     await until(observer.client.is_connected)
+    await until(lambda: agent.log.count("taking commands") == 3)
     observer.send(command("c"))
     await until(lambda: outcomes(observer).count(("rejected", "already-approved")) >= 2)
 

@@ -12,11 +12,14 @@ import pytest
 from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion
 
-from bridge.config import Config, Console, Mqtt
+from bridge.cli import main
+from bridge.config import Commands, Config, Console, Mqtt
 from bridge.console.security import Gate
 from bridge.console.server import serve
+from bridge.core.commands import Parts, Wire, split
 from bridge.errors import ConfigError
 from bridge.feed_choice import make_feed
+from bridge.signatures import Verifier
 from tests.support.fleet_messages import Publisher, root_of, vm
 from tests.support.mosquitto import Mosquitto
 
@@ -233,6 +236,22 @@ async def test_approve_sends_one_command_from_our_own_state(
         "token": "t0ken",
         "reason": "drained",
     }
+
+
+async def test_approve_is_signed_where_a_key_is_configured(
+    visit: Any, publisher: Publisher, command_log: CommandLog, tmp_path: Path
+) -> None:
+    """An agent that trusts the console's key takes what a click sends."""
+    assert main(["keys", "new", str(tmp_path / "keys")]) == 0
+    (private,), (public,) = ((tmp_path / "keys").glob(f"*.{kind}.pem") for kind in ("key", "pub"))
+    visitor = await visit(key_file=str(private))
+    assert (await visitor.approve(await visitor.until_shown()))[0] == 202
+    [command] = await command_log.wait(1)
+
+    verifier = Verifier.load(Commands(trusted_keys=(str(public),)))
+    parts = split(Wire(payload=msgspec.json.encode(command)), bytes_max=65_536)
+    assert isinstance(parts, Parts)
+    assert isinstance(verifier.verify(parts), Parts)
 
 
 @pytest.mark.parametrize(

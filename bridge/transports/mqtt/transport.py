@@ -209,6 +209,7 @@ class MqttTransport:
                 return
             if code < FAILURE_MIN:
                 self._commands_problem = ""
+                _log.info("taking commands from %s", topic)
                 return
             self._commands_problem = f"the broker refuses {topic} with code {code}: no commands"
             _log.error("%s", self._commands_problem)
