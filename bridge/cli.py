@@ -83,6 +83,11 @@ def _parser() -> argparse.ArgumentParser:
     from bridge import keys as key_files  # noqa: PLC0415
 
     key_files.add_arguments(keys, DEFAULT_CONFIG)
+    service = commands.add_parser("service", help="install, start, stop, remove the agent here")
+    from bridge.service import command as service_command  # noqa: PLC0415
+
+    service_command.add_arguments(service)
+    service.set_defaults(function=service_command.run)
     add("check-config", _check_config, "validate; print what is in force, secrets masked")
     return parser
 

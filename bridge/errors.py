@@ -6,6 +6,7 @@
     ├── DocumentError      an answer that is not a document: keep the last one, ask again
     ├── SinkUnavailable    broker away or no ack in time: back off, publish the same rows again
     ├── SinkRejected       broker refuses this message: keep or park the row, say why
+    ├── ServiceError       installing, starting or stopping failed: say what to do, exit 1
     └── StoreError         the ledger cannot be trusted: stop
         ├── StoreLocked    another agent holds it
         └── StoreUnwritable  disk full or read-only: go on without approvals
@@ -56,6 +57,10 @@ class SinkRejected(BridgeError):
         super().__init__(message)
         self.delivered = delivered
         self.permanent = permanent
+
+
+class ServiceError(BridgeError):
+    """The agent could not be installed, started, stopped or removed on this VM."""
 
 
 class StoreError(BridgeError):

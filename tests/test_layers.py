@@ -1,6 +1,7 @@
 """The architecture as tests: who may import whom, and how long a file may be."""
 
 import ast
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ ADAPTERS = (
     "bridge.http",
 )
 PORTS = ("bridge.transports", "bridge.feeds")
+INSTALLER = ("bridge.service", "bridge.extension", "bridge.errors", "bridge.version")
 MAY_IMPORT_APP = {"bridge.app", "bridge.cli", "bridge.__main__"}
 
 
@@ -119,6 +121,21 @@ def test_nothing_but_the_entry_points_imports_app(path: Path) -> None:
         return
 
     assert {n for n in imports_of(path) if is_within(n, "bridge.app")} == set()
+
+
+@by_module
+def test_installer_needs_the_standard_library_alone(path: Path) -> None:
+    """It runs from inside the wheel, on a VM where nothing is installed yet."""
+    if not is_within(module_of(path), "bridge.service", "bridge.extension"):
+        return
+
+    foreign = {
+        name
+        for name in imports_of(path)
+        if name.partition(".")[0] not in sys.stdlib_module_names and not is_within(name, *INSTALLER)
+    }
+
+    assert foreign == set()
 
 
 @by_module
