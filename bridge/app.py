@@ -17,6 +17,7 @@ from bridge.assembly import load_verify
 from bridge.clock import Clock, SystemClock
 from bridge.config import Config
 from bridge.errors import BridgeError, ImdsUnavailable
+from bridge.guest_heartbeat import GuestHeartbeat
 from bridge.http import HttpServer
 from bridge.imds import Identity, ImdsClient
 from bridge.loops import Loops
@@ -46,6 +47,12 @@ class Agent:
             status=self.status,
             audit=self._audit,
         )
+        self._guest = GuestHeartbeat(
+            config.service.heartbeat_file,
+            self._clock,
+            lambda: self._not_healthy() or self._not_ready(),
+            patience_s=config.imds.first_timeout_s,
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set, or something fails that only a restart can mend."""
@@ -53,9 +60,11 @@ class Agent:
             if self._config.http.listen:
                 await self._http.start()
             self._recover()
+            self._guest.step()
             sdnotify.notify("READY=1")
             async with asyncio.TaskGroup() as group:
                 watchdog = group.create_task(health.feed_watchdog(self._not_healthy))
+                guest = group.create_task(self._guest.run(), name="guest heartbeat")
                 identity = group.create_task(self._learn_identity(), name="identity")
                 stopped = group.create_task(stop.wait(), name="stop")
                 await asyncio.wait({identity, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -71,10 +80,11 @@ class Agent:
                         verify=self._verify,
                     )
                     await self._loops.run(group, stop)
-                for task in (watchdog, identity, stopped):
+                for task in (watchdog, guest, identity, stopped):
                     task.cancel()
         finally:
             sdnotify.notify("STOPPING=1")
+            self._guest.stop()
             await self._http.close()
             await self._imds.close()
             self._store.close()

@@ -208,6 +208,10 @@ class Log(Section, frozen=True):
     format: Literal["json", "text"] = "json"
 
 
+class Service(Section, frozen=True):
+    heartbeat_file: str = ""
+
+
 class Config(Section, frozen=True):
     imds: Imds = Imds()
     store: Store = Store()
@@ -219,6 +223,7 @@ class Config(Section, frozen=True):
     http: Http = Http()
     console: Console = Console()
     log: Log = Log()
+    service: Service = Service()
 
     def __post_init__(self) -> None:
         if not self.events.sinks and self.commands.source == "none":
