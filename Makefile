@@ -4,9 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: test coverage demo check format lock schemas screenshots clean fuzz sbom
+.PHONY: test coverage demo check format extension base-images lock schemas screenshots clean fuzz sbom
 
-test: coverage $(VENV)/.apt
+test: coverage $(VENV)/.apt $(VENV)/.wheels
 	$(BIN)/python -m pytest tests --ignore=tests/unit
 
 # The unit tests, and with them the gate: every branch of the pure core is taken.
@@ -43,6 +43,19 @@ fuzz: $(VENV)/.installed
 sbom:
 	$(PYTHON) scripts/sbom.py build/sbom.cdx.json
 
+# The zip for the VM extension, the VM application and the other ways onto a VM: docs/deployment.md.
+# PLATFORMS="x86_64-cp312" makes a smaller one.
+extension: $(VENV)/.installed
+	$(BIN)/python deploy/extension/build.py $(PLATFORMS)
+
+# What the tests of the image, and of the unit under a real systemd, start from; without it they skip.
+MMDEBSTRAP := $(SUDO) mmdebstrap --variant=minbase
+base-images:
+	$(SUDO) apt-get install -y -q --no-install-recommends buildah mmdebstrap systemd-container
+	mkdir -p build/container
+	$(MMDEBSTRAP) --include=python3-minimal,python3-venv,python3-pip,ca-certificates bookworm build/container/base.tar
+	$(MMDEBSTRAP) --include=systemd-sysv,dbus,python3,openssl bookworm build/container/boot.tar
+
 # Rewrites the pinned requirements from pyproject.toml. Needs `pip install uv`.
 LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header --no-annotate --upgrade pyproject.toml
@@ -62,6 +75,11 @@ $(VENV)/.installed: requirements-dev.txt pyproject.toml
 $(VENV)/.apt: $(VENV)/.installed
 	command -v mosquitto_sub >/dev/null && [ -x /usr/sbin/mosquitto ] && [ -x /usr/bin/chromium ] || \
 		{ $(SUDO) apt-get update -q && $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -q mosquitto mosquitto-clients chromium; }
+	touch $@
+
+# Tests build the zip for this machine's platform; its wheels are fetched once, here.
+$(VENV)/.wheels: requirements.txt deploy/extension/requirements-pip.txt $(VENV)/.installed
+	$(BIN)/python deploy/extension/build.py --fetch-only here
 	touch $@
 
 clean:
