@@ -45,14 +45,16 @@ class Installation:
 
     def configure(self, text: str, secrets: Mapping[str, str] | None = None) -> None:
         """Put a configuration in force for the next start; a bad one changes nothing."""
-        candidate = self.layout.settings / ".candidate.toml"
-        files.write(candidate, text, 0o644)
-        try:
-            self._check(candidate)
-        finally:
-            files.remove(candidate)
-        if secrets is not None:
-            self._keep_secrets(secrets)
+        if secrets is None:
+            self._check(text, self.layout.secrets)
+        else:
+            staged = self.layout.settings / ".candidate"
+            try:
+                _fill(staged, secrets)
+                self._check(text, staged)
+            finally:
+                files.remove(staged)
+            _fill(self.layout.secrets, secrets)
         files.write(self.layout.configuration, text, 0o644)
 
     def enable(self) -> bool:
@@ -62,7 +64,7 @@ class Installation:
         wanted = self._fingerprint()
         if self.runtime.is_running and files.read(self.layout.applied) == wanted:
             return False
-        self._check(self.layout.configuration)
+        self._check(self.layout.configuration.read_text(encoding="utf-8"), self.layout.secrets)
         self.runtime.start()
         files.write(self.layout.applied, wanted, 0o600)
         return True
@@ -104,7 +106,7 @@ class Installation:
         return self.layout.current.is_symlink() and self.layout.current.readlink() == program
 
     def forget_secrets(self) -> None:
-        self._keep_secrets({})
+        _fill(self.layout.secrets, {})
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -117,7 +119,20 @@ class Installation:
         finally:
             os.close(descriptor)
 
-    def _check(self, configuration: Path) -> None:
+    def _check(self, text: str, secrets: Path) -> None:
+        """With the secrets read from where they lie now: some exist for a running agent only."""
+        candidate = self.layout.settings / ".candidate.toml"
+        seen_by_agent = str(self.runtime.secret_path("*")).removesuffix("*")
+        files.write(candidate, text.replace(seen_by_agent, f"{secrets}/"), 0o600)
+        try:
+            problem = self._problem_of(candidate)
+        finally:
+            files.remove(candidate)
+        if problem:
+            problem = problem.replace(str(candidate), str(self.layout.configuration))
+            raise ConfigError(problem.replace(f"{secrets}/", seen_by_agent))
+
+    def _problem_of(self, configuration: Path) -> str:
         command = [str(self.layout.current / "bin/sebridge"), "check-config"]
         try:
             done = subprocess.run(
@@ -130,18 +145,7 @@ class Installation:
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise ServiceError(f"{' '.join(command)}: {error}") from error
-        if done.returncode != 0:
-            said = done.stderr.strip().removeprefix("sebridge: ")
-            raise ConfigError(said.replace(str(configuration), str(self.layout.configuration)))
-
-    def _keep_secrets(self, secrets: Mapping[str, str]) -> None:
-        folder = self.layout.secrets
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for name, secret in secrets.items():
-            files.write(folder / name, secret, 0o600)
-        for path in folder.iterdir():
-            if path.name not in secrets:
-                files.remove(path)
+        return done.stderr.strip().removeprefix("sebridge: ") if done.returncode else ""
 
     def _fingerprint(self) -> str:
         """Of all that a restart would pick up."""
@@ -158,3 +162,13 @@ class Installation:
         """Only what lies in our own folder: a virtual environment elsewhere is the user's."""
         if program.parent == self.layout.programs:
             files.remove(program)
+
+
+def _fill(folder: Path, secrets: Mapping[str, str]) -> None:
+    """Exactly these files, for their owner only."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name, secret in secrets.items():
+        files.write(folder / name, secret, 0o600)
+    for path in folder.iterdir():
+        if path.name not in secrets:
+            files.remove(path)

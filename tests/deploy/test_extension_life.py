@@ -16,7 +16,7 @@ from bridge.service.layout import Layout
 from bridge.service.process import Process
 from bridge.version import VERSION
 from tests.deploy.conftest import REPOSITORY, Build
-from tests.support.guest_agent import GuestAgent, Handler
+from tests.support.guest_agent import GuestAgent, Handler, openssl
 from tests.support.mosquitto import Mosquitto
 
 # Installs of real wheels: seconds on a quiet machine, a minute on a busy one.
@@ -146,6 +146,23 @@ def test_enable_with_bad_settings_keeps_the_old_agent_and_says_not_ready(
     assert "NotReady" == handler.heartbeat()
     assert before == agent_of(vm)
     assert configuration == vm.configuration.read_text()
+
+
+def test_enable_takes_trusted_keys_as_texts(handler: Handler, vm: Layout, away: Settings) -> None:
+    """Keys come as PEM; what the check reads is what the agent will read."""
+    thumbprint = handler.agent.make_certificate()
+    key = openssl("genpkey", "-algorithm", "ed25519")
+    public = openssl("pkey", "-pubout", stdin=key).decode()
+    handler.set(0, away, json.dumps({"commands": {"trusted_keys": [public]}}), thumbprint)
+    handler.set(1, away, json.dumps({"commands": {"trusted_keys": ["no PEM"]}}), thumbprint)
+
+    assert 0 == handler.run("enable", 0).code, handler.status(0)
+    assert 53 == handler.run("enable", 1).code
+
+    path = vm.secrets / "commands.trusted_keys.0"
+    assert str(path) in handler.status(1)["formattedMessage"]["message"]
+    assert public == path.read_text()
+    assert f'trusted_keys = ["{path}"]' in vm.configuration.read_text()
 
 
 def test_disable_stops_the_agent_and_enable_resumes_its_ledger(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bridge.service.layout import Layout
-from tests.support.guest_agent import GuestAgent
+from tests.support.guest_agent import GuestAgent, openssl
 
 REPOSITORY = Path(__file__).parents[2]
 BOOT = REPOSITORY / "build/container/boot.tar"
@@ -72,7 +72,8 @@ def machine(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Iterator
     subprocess.run(["tar", "-C", str(root), "-xf", str(BOOT)], check=True)
     agent = GuestAgent(root / "var/lib/waagent", Path("/"))
     handler = agent.unpack(package)
-    secrets = json.dumps({"mqtt": {"password": PASSWORD}})
+    key = openssl("pkey", "-pubout", stdin=openssl("genpkey", "-algorithm", "ed25519")).decode()
+    secrets = json.dumps({"mqtt": {"password": PASSWORD}, "commands": {"trusted_keys": [key]}})
     handler.set(0, SETTINGS, secrets, agent.make_certificate())
     home = handler.home.rename(agent.folder / "handler")
     text = (home / "HandlerEnvironment.json").read_text()
