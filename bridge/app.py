@@ -101,6 +101,7 @@ class Agent:
             sinks=self._loops.sinks if self._loops else {},
             publishers=self._loops.publishers if self._loops else {},
             now=self._clock.now(),
+            source=self._loops.source if self._loops else None,
         )
 
     def _metrics(self) -> bytes:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from bridge.clock import Clock
 from bridge.config import Commands, Config, Mqtt
 from bridge.core import topics
 from bridge.errors import ConfigError
@@ -37,7 +38,13 @@ class Assembly:
     @property
     def commands_topic(self) -> str:
         """Where a command for this VM goes; published with every event."""
-        return f"{self._topic_root()}/commands" if self._config.commands.source == "mqtt" else ""
+        match self._config.commands.source:
+            case "mqtt":
+                return f"{self._topic_root()}/commands"
+            case "eventhubs":
+                return self._config.eventhubs.commands_hub
+            case "none":
+                return ""
 
     def sinks(self, *, offline: Callable[[], bytes], polled: asyncio.Event) -> dict[str, Sink]:
         """Every sink by its name. MQTT that only brings commands carries their replies, too."""
@@ -46,16 +53,24 @@ class Assembly:
             names.append("mqtt")
         return {name: self._sink(name, offline, polled) for name in names}
 
-    def source(self, sinks: dict[str, Sink]) -> CommandSource | None:
-        if self._config.commands.source == "mqtt":
-            return sinks["mqtt"]  # type: ignore[return-value]  # one connection does both
-        return None
+    def source(self, sinks: dict[str, Sink], clock: Clock) -> CommandSource | None:
+        match self._config.commands.source:
+            case "mqtt":
+                return sinks["mqtt"]  # type: ignore[return-value]  # one connection does both
+            case "eventhubs":
+                return self._eventhubs_source(clock)
+            case "none":
+                return None
 
     def _sink(self, name: str, offline: Callable[[], bytes], polled: asyncio.Event) -> Sink:
         if name == "stdout":
             from bridge.transports.stdout import StdoutSink  # noqa: PLC0415
 
             return StdoutSink()
+        if name == "eventhubs":
+            from bridge.transports.eventhubs.sink import EventHubsSink  # noqa: PLC0415
+
+            return EventHubsSink(self._config.eventhubs, vm_name=self._identity.vm.name)
         assert name == "mqtt", name
         return self._mqtt(offline, polled)
 
@@ -74,6 +89,19 @@ class Assembly:
             publish_events="mqtt" in config.events.sinks,
             take_commands=config.commands.source == "mqtt",
             commands_bytes_max=config.commands.payload_bytes_max,
+        )
+
+    def _eventhubs_source(self, clock: Clock) -> CommandSource:
+        from bridge.transports.eventhubs.source import EventHubsSource  # noqa: PLC0415
+
+        return EventHubsSource(
+            self._config.eventhubs,
+            vm_name=self._identity.vm.name,
+            max_age_s=self._config.commands.max_age_s,
+            payload_bytes_max=self._config.commands.payload_bytes_max,
+            offset=self._store.offset,
+            keep_offsets=self._store.keep_offsets,
+            now=clock.now,
         )
 
     def _topic_root(self) -> str:

@@ -162,7 +162,26 @@ class EventHubs(Section, frozen=True):
     events_hub: str = "scheduled-events"
     commands_hub: str = "scheduled-events-commands"
     consumer_group: str = "$Default"
+    events_consumer_group: str = "$Default"
+    lookback_s: Positive = 86_400
     content_mode: ContentMode = "structured"
+    transport: Literal["amqp", "websocket"] = "amqp"
+    endpoint: str = ""
+    ca_file: str = ""
+    connect_timeout_s: Positive = 20.0
+    send_timeout_s: Positive = 15.0
+    reconnect_s_max: Positive = 30.0
+    checkpoint_s: Positive = 10.0
+
+    def __post_init__(self) -> None:
+        if self.connection_string_file and self.namespace:
+            raise ValueError("connection_string_file and namespace exclude each other")
+        if self.identity_client_id and self.connection_string_file:
+            raise ValueError("identity_client_id goes with namespace, not with a connection string")
+        if "/" in self.namespace or (self.namespace and "." not in self.namespace):
+            raise ValueError("namespace must be a host name such as NAME.servicebus.windows.net")
+        if not (self.events_hub and self.commands_hub):
+            raise ValueError("events_hub and commands_hub must not be empty")
 
 
 class Http(Section, frozen=True):
@@ -228,9 +247,15 @@ class Config(Section, frozen=True):
     def __post_init__(self) -> None:
         if not self.events.sinks and self.commands.source == "none":
             raise ValueError("events.sinks is empty and commands.source is none: nothing to do")
-        # What is promised for later is refused, not ignored: a safety option least of all.
-        if "eventhubs" in self.events.sinks or self.commands.source == "eventhubs":
-            raise ValueError("eventhubs is not supported by this version")
+        hubs = self.eventhubs
+        if self.uses_eventhubs and not (hubs.connection_string_file or hubs.namespace):
+            raise ValueError("eventhubs needs connection_string_file or namespace")
+        if self.uses_eventhubs and hubs.events_hub == hubs.commands_hub:
+            raise ValueError("eventhubs.events_hub and eventhubs.commands_hub must differ")
+
+    @property
+    def uses_eventhubs(self) -> bool:
+        return "eventhubs" in self.events.sinks or self.commands.source == "eventhubs"
 
 
 def options() -> Iterator[tuple[tuple[str, ...], Struct, str]]:

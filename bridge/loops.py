@@ -70,7 +70,7 @@ class Loops:
             offline=lambda: cloudevents.encode(self.presence.cloudevent("offline")),
             polled=self.poller.polled,
         )
-        self.source: CommandSource | None = assembly.source(self.sinks)
+        self.source: CommandSource | None = assembly.source(self.sinks, clock)
         store.set_sinks(tuple(self.sinks))
         self.publishers = {
             name: Publisher(sink, store, clock, measures) for name, sink in self.sinks.items()
@@ -112,6 +112,14 @@ class Loops:
             **publishers,
         }
 
+    @property
+    def _transports(self) -> list[Sink | CommandSource]:
+        """Every connection once: with MQTT the source is the sink."""
+        every: list[Sink | CommandSource] = list(self.sinks.values())
+        if self.source is not None and all(self.source is not each for each in every):
+            every.append(self.source)
+        return every
+
     async def run(self, group: asyncio.TaskGroup, stop: asyncio.Event) -> None:
         start, source = self._starter(group), self.source
         first = [start("poller", self.poller.run)]
@@ -119,7 +127,7 @@ class Loops:
             first.append(start("intake", lambda: self.intake.run(source)))
         then = [start("approver", self.approver.run)]
         last = [start(f"publisher {name}", p.run) for name, p in self.publishers.items()]
-        last += [start(f"sink {name}", sink.run) for name, sink in self.sinks.items()]
+        last += [start(f"transport {each.name}", each.run) for each in self._transports]
         last.append(start("presence", self.presence.run))
         await stop.wait()
         logger.info("stopping")
@@ -132,7 +140,7 @@ class Loops:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_GOODBYE_S):
                 await self.presence.say("offline")
-                await asyncio.gather(*(sink.close() for sink in self.sinks.values()))
+                await asyncio.gather(*(each.close() for each in self._transports))
         await _cancel(last)
 
     def _starter(

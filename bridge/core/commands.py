@@ -118,6 +118,30 @@ def unread(detail: str, why: str, parts: Parts, wire: Wire) -> Malformed:
     )
 
 
+class _Address(msgspec.Struct, frozen=True):
+    vm: str | None = None
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    data: _Address
+
+
+_binary_address = msgspec.json.Decoder(_Address)
+_structured_address = msgspec.json.Decoder(_Envelope)
+
+
+def addressee(wire: Wire, *, bytes_max: int) -> str:
+    """The VM that `data.vm` names, read without a look at the rest; empty when it names none."""
+    if len(wire.payload) > bytes_max:
+        return ""
+    try:
+        if _is_binary(wire):
+            return _binary_address.decode(wire.payload).vm or ""
+        return _structured_address.decode(wire.payload).data.vm or ""
+    except (msgspec.MsgspecError, RecursionError):
+        return ""
+
+
 def wire_key(why: str, wire: Wire) -> str:
     """A key for something that has no key of its own to trust."""
     digest = hashlib.sha256(wire.payload)

@@ -173,6 +173,12 @@ class Outbox(WithFigures):
         rows = self._all("SELECT position FROM offsets WHERE source = ?", source)
         return rows[0]["position"] if rows else None
 
+    def keep_offsets(self, positions: Collection[Position]) -> None:
+        """How far sources were read without a command for this VM: now and then, not each time."""
+        with self._database.transaction() as db:
+            for position in positions:
+                keep_position(db, position)
+
     def _all(self, sql: str, *values: object) -> list[Any]:
         with self._database.reading() as raw:
             return raw.execute(sql, values).fetchall()

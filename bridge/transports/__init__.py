@@ -64,7 +64,20 @@ class Sink(Protocol):
 
 
 class CommandSource(Protocol):
+    name: str
+
     def commands(self) -> AsyncIterator[Incoming]: ...
+
+    async def run(self) -> None:
+        """Keep the connection, for ever."""
+        ...
+
+    async def close(self) -> None: ...
+
+    @property
+    def problem(self) -> str:
+        """Why no command can come right now; empty when one can."""
+        ...
 
 
 # Gives the newest CloudEvent of every pending event, to refresh what a broker may have forgotten.
