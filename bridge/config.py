@@ -164,6 +164,7 @@ class EventHubs(Section, frozen=True):
     consumer_group: str = "$Default"
     events_consumer_group: str = "$Default"
     lookback_s: Positive = 86_400
+    heartbeat_s: Positive = 60.0
     content_mode: ContentMode = "structured"
     transport: Literal["amqp", "websocket"] = "amqp"
     endpoint: str = ""

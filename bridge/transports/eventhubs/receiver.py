@@ -32,19 +32,17 @@ QUIET_S = 5.0
 STABLE_S = 10.0
 _CLOSE_S = 5.0
 _LOOK_S = 0.5
-# The library's own repair of a lost partition, which is not waited for.
-_NEVER_S = 86_400.0
 # Events in memory for each partition before the service is asked for more.
-_PREFETCH = 100
+PREFETCH = 100
 
 # An offset to go on behind, or a moment to start at.
 Start = str | datetime
-Starts = Callable[[Sequence[str]], Mapping[str, Start]]
+Starts = Callable[[EventHubConsumerClient, Sequence[str]], Awaitable[Mapping[str, Start]]]
 Handle = Callable[[str, EventData], Awaitable[None]]
 
 
 class Receiver:
-    """`starts` tells where each partition begins; `handle` takes each event and must not raise."""
+    """`starts` tells where to begin in each partition; `handle` takes events and must not raise."""
 
     def __init__(
         self,
@@ -58,6 +56,7 @@ class Receiver:
         connect_timeout_s: float,
         reconnect_s_max: float,
         quiet_s: float = QUIET_S,
+        prefetch: int = PREFETCH,
     ) -> None:
         self._namespace = namespace
         self._hub = hub
@@ -68,11 +67,13 @@ class Receiver:
         self._connect_timeout_s = connect_timeout_s
         self._reconnect_s_max = reconnect_s_max
         self._quiet_s = quiet_s
+        self._prefetch = prefetch
         self._closing = asyncio.Event()
         self._signs: dict[str, float] = {}  # partition: when it last showed life
         self._silent: set[str] = set()  # no sign of life on this connection yet
         self._busy: set[str] = set()  # our own handler is at work
         self._trouble: asyncio.Queue[Exception] = asyncio.Queue()
+        self.connected = False
         self.problem = "not connected yet"
 
     async def run(self) -> None:
@@ -97,30 +98,32 @@ class Receiver:
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 partitions = await client.get_partition_ids()
-            await self._receive(client, partitions)
+                starts = dict(await self._starts(client, partitions))
+            self.connected = True
+            await self._receive(client, starts)
         except Stalled as stalled:
             async with asyncio.timeout(self._connect_timeout_s):
                 known = await client.get_partition_properties(stalled.partition)
             self._on_stall(stalled.partition, known["last_enqueued_offset"])
             raise
         finally:
+            self.connected = False
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_CLOSE_S):
                     await client.close()
 
-    async def _receive(self, client: EventHubConsumerClient, partitions: Sequence[str]) -> None:
-        self._signs = dict.fromkeys(partitions, time.monotonic())
-        self._silent = set(partitions)
+    async def _receive(self, client: EventHubConsumerClient, starts: dict[str, Start]) -> None:
+        self._signs = dict.fromkeys(starts, time.monotonic())
+        self._silent = set(starts)
         self._busy.clear()
         self._trouble = asyncio.Queue()
-        starts = dict(self._starts(partitions))
         receiving = asyncio.create_task(
             client.receive(
                 self._on_event,
                 on_error=self._on_error,
                 starting_position=starts,
                 max_wait_time=self._quiet_s,
-                prefetch=_PREFETCH,
+                prefetch=self._prefetch,
             )
         )
         try:

@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Sequence
 
+import msgspec
 from azure.eventhub import EventData, EventDataBatch
 from azure.eventhub.aio import EventHubProducerClient
 from azure.eventhub.exceptions import EventDataSendError
@@ -33,6 +34,13 @@ _CLOSE_S = 2.0
 _log = logging.getLogger("sebridge.eventhubs")
 
 
+class _Gist(msgspec.Struct, frozen=True):
+    """What of a status is news; the rest of it counts things."""
+
+    status: str
+    approvals: str = ""
+
+
 class EventHubsSink:
     name = "eventhubs"
 
@@ -45,6 +53,8 @@ class EventHubsSink:
         self._lost = asyncio.Event()
         self._closing = asyncio.Event()
         self._status: CloudEvent | None = None
+        self._said: _Gist | None = None
+        self._said_at_s = 0.0
         self._careful = False  # after a refusal: one row at a time, to find the one
         self.problem = "not connected yet"
 
@@ -73,15 +83,21 @@ class EventHubsSink:
 
     async def publish_status(self, status: CloudEvent) -> None:
         self._status = status
-        if self._producer is None:
-            return  # said on the next connection
+        if self._producer is None or self._was_said_lately(status):
+            return  # said on the next connection, or when it is time
         try:
             async with asyncio.timeout(self._config.send_timeout_s), self._sending:
                 batch = await self._batch()
                 batch.add(to_event_data(cloudevents.encode(status), self._config.content_mode))
                 await self._send(batch)
+            self._said, self._said_at_s = _gist(status), time.monotonic()
         except (BridgeError, TimeoutError) as error:
             _log.warning("status not published: %s", error or "no time")
+
+    def _was_said_lately(self, status: CloudEvent) -> bool:
+        """A hub forgets nothing, so every repetition is read again by whoever reads it back."""
+        age_s = time.monotonic() - self._said_at_s
+        return _gist(status) == self._said and age_s < self._config.heartbeat_s
 
     async def close(self) -> None:
         self._closing.set()
@@ -103,6 +119,7 @@ class EventHubsSink:
             await _close(producer)
             return False
         self._lost.clear()
+        self._said = None
         self._producer, self.problem = producer, ""
         _log.info("connected to hub %s", self._config.events_hub)
         if self._status is not None:
@@ -163,6 +180,10 @@ class EventHubsSink:
         if problem != self.problem:
             _log.warning("%s", problem)
         self.problem = problem
+
+
+def _gist(status: CloudEvent) -> _Gist:
+    return msgspec.json.decode(status.data, type=_Gist)
 
 
 def _fits(batch: EventDataBatch, message: EventData) -> bool:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 from azure.eventhub import EventData
+from azure.eventhub.aio import EventHubConsumerClient
 
 from bridge.config import EventHubs
 from bridge.core.commands import addressee
@@ -109,7 +110,9 @@ class EventHubsSource:
             for reading in ahead:
                 reading.kept = reading.read
 
-    def _starts(self, partitions: Sequence[str]) -> Mapping[str, Start]:
+    async def _starts(
+        self, _: EventHubConsumerClient, partitions: Sequence[str]
+    ) -> Mapping[str, Start]:
         """Where this process has come to, or the ledger, or (the first time ever) a moment ago."""
         new = [partition for partition in partitions if partition not in self._readings]
         for partition in new:

@@ -56,6 +56,8 @@ class Counters:
     connections: int = 0
     put_tokens: int = 0
     put_tokens_refused: int = 0
+    #: Every token that came, with its type, in order.
+    tokens: list[tuple[str, str]] = field(default_factory=list)
     links: int = 0
     #: By error condition; the client keeps most of these to itself.
     links_refused: Counter[str] = field(default_factory=Counter)

@@ -23,6 +23,7 @@ def answer_put_token(broker: "Broker", connection: "Connection", request: Messag
     if isinstance(fault, Drop):
         return None
     asked = request.application_properties
+    broker.counters.tokens.append((asked["type"], request.value))
     try:
         grant = broker.access.check(request.value, asked["type"], asked["name"])
     except AccessDeniedError as denial:

@@ -85,6 +85,10 @@ class EventHubsServer:
     def add_key(self, name: str, key: str, rights: Iterable[Right] = ALL_RIGHTS) -> None:
         self._access.keys[name] = (key, frozenset(rights))
 
+    def allow_bearer_token(self, token: str) -> None:
+        """Take this Entra ID token from now on, with all rights."""
+        self._access.bearer_tokens.add(token)
+
     def add_hub(
         self, name: str, partitions: int = 2, consumer_groups: Iterable[str] = ("$Default",)
     ) -> Hub:

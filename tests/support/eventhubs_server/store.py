@@ -95,6 +95,13 @@ class Partition:
         name, operator, value = match.groups()
         if value == "@latest":
             return len(self.events)
+        last_offset = int(self.events[-1].offset) if self.events else -1
+        if name == "offset" and int(value) > last_offset:
+            # The service's words, as quoted in public questions.
+            raise ValueError(
+                f"The supplied offset '{value}' is invalid. "
+                f"The last offset in the system is '{last_offset}'"
+            )
         bound = int(value) + (operator == ">")
         return next(
             (i for i, e in enumerate(self.events) if _annotation(e, name) >= bound),
