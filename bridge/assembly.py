@@ -11,7 +11,7 @@ from bridge.errors import ConfigError
 from bridge.imds import Identity
 from bridge.intake import Verify
 from bridge.store import Store
-from bridge.transports import CommandSource, Sink, TokenProvider
+from bridge.transports import ConnectedSource, Sink, TokenProvider
 
 logger = logging.getLogger("sebridge.assembly")
 
@@ -53,7 +53,7 @@ class Assembly:
             names.append("mqtt")
         return {name: self._sink(name, offline, polled) for name in names}
 
-    def source(self, sinks: dict[str, Sink], clock: Clock) -> CommandSource | None:
+    def source(self, sinks: dict[str, Sink], clock: Clock) -> ConnectedSource | None:
         match self._config.commands.source:
             case "mqtt":
                 return sinks["mqtt"]  # type: ignore[return-value]  # one connection does both
@@ -91,7 +91,7 @@ class Assembly:
             commands_bytes_max=config.commands.payload_bytes_max,
         )
 
-    def _eventhubs_source(self, clock: Clock) -> CommandSource:
+    def _eventhubs_source(self, clock: Clock) -> ConnectedSource:
         from bridge.transports.eventhubs.source import EventHubsSource  # noqa: PLC0415
 
         return EventHubsSource(

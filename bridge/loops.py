@@ -26,7 +26,7 @@ from bridge.poller import Poller
 from bridge.presence import Presence
 from bridge.publisher import Publisher
 from bridge.store import Store
-from bridge.transports import CommandSource, Sink
+from bridge.transports import ConnectedSource, Sink
 
 logger = logging.getLogger("sebridge.loops")
 
@@ -70,7 +70,7 @@ class Loops:
             offline=lambda: cloudevents.encode(self.presence.cloudevent("offline")),
             polled=self.poller.polled,
         )
-        self.source: CommandSource | None = assembly.source(self.sinks, clock)
+        self.source: ConnectedSource | None = assembly.source(self.sinks, clock)
         store.set_sinks(tuple(self.sinks))
         self.publishers = {
             name: Publisher(sink, store, clock, measures) for name, sink in self.sinks.items()
@@ -113,9 +113,9 @@ class Loops:
         }
 
     @property
-    def _transports(self) -> list[Sink | CommandSource]:
+    def _transports(self) -> list[Sink | ConnectedSource]:
         """Every connection once: with MQTT the source is the sink."""
-        every: list[Sink | CommandSource] = list(self.sinks.values())
+        every: list[Sink | ConnectedSource] = list(self.sinks.values())
         if self.source is not None and all(self.source is not each for each in every):
             every.append(self.source)
         return every

@@ -12,7 +12,7 @@ from bridge.poller import Poller
 from bridge.publisher import Publisher
 from bridge.store import Store
 from bridge.store.figures import SinkFigures
-from bridge.transports import CommandSource, Sink
+from bridge.transports import ConnectedSource, Sink
 
 # Pending events are few. If they ever are not, those that are due first matter most, and neither
 # a status nor the labels of a metric may grow without end.
@@ -40,7 +40,7 @@ def snapshot(
     sinks: Mapping[str, Sink],
     publishers: Mapping[str, Publisher],
     now: datetime,
-    source: CommandSource | None,
+    source: ConnectedSource | None,
 ) -> dict[str, Any]:
     figures = store.figures()
     pending = _pending(poller.last_document if poller else None, vm)
@@ -116,7 +116,7 @@ def _age_s(since: datetime | None, now: datetime) -> float:
     return max(0.0, (now - since).total_seconds()) if since else 0.0
 
 
-def _commands(source: CommandSource | None) -> dict[str, Any]:
+def _commands(source: ConnectedSource | None) -> dict[str, Any]:
     if source is None:
         return {"source": "none", "problem": ""}
     return {"source": source.name, "problem": source.problem}

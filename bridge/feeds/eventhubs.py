@@ -19,11 +19,11 @@ from azure.eventhub.exceptions import EventDataSendError
 from bridge.config import EventHubs
 from bridge.core.cloudevents import STATUS_TYPE
 from bridge.errors import SinkRejected, SinkUnavailable
+from bridge.eventhubs.client import Namespace
+from bridge.eventhubs.messages import from_command, to_structured
+from bridge.eventhubs.problems import FAILURES, is_busy
+from bridge.eventhubs.receiver import Receiver, Start
 from bridge.feeds import FeedChannel, Received
-from bridge.transports.eventhubs.client import Namespace
-from bridge.transports.eventhubs.messages import from_command, to_structured
-from bridge.transports.eventhubs.problems import FAILURES, is_busy
-from bridge.transports.eventhubs.receiver import Receiver, Start
 
 _EVENTS, _OUTCOMES = "io.sebridge.event.", "io.sebridge.approval."
 _ENDINGS = tuple(f"{_EVENTS}{end}.v1" for end in ("completed", "canceled", "ended"))

@@ -64,9 +64,13 @@ class Sink(Protocol):
 
 
 class CommandSource(Protocol):
-    name: str
-
     def commands(self) -> AsyncIterator[Incoming]: ...
+
+
+class ConnectedSource(CommandSource, Protocol):
+    """A source with a connection to keep."""
+
+    name: str
 
     async def run(self) -> None:
         """Keep the connection, for ever."""

@@ -12,8 +12,8 @@ from azure.eventhub import EventData
 
 from bridge.config import Config
 from bridge.errors import ConfigError
-from bridge.transports.eventhubs.client import Namespace
-from bridge.transports.eventhubs.problems import FAILURES, Problem, Stalled
+from bridge.eventhubs.client import Namespace
+from bridge.eventhubs.problems import FAILURES, Problem, Stalled
 
 # A refused link is tried again within this time, and then calls nobody.
 _QUIET_S = 2.0

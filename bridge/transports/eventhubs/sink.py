@@ -22,10 +22,10 @@ from bridge.core import cloudevents
 from bridge.core.backoff import full_jitter
 from bridge.core.cloudevents import CloudEvent
 from bridge.errors import BridgeError, SinkRejected, SinkUnavailable
+from bridge.eventhubs.client import Namespace
+from bridge.eventhubs.messages import to_event_data
+from bridge.eventhubs.problems import FAILURES, is_busy, is_too_large
 from bridge.transports import Outgoing
-from bridge.transports.eventhubs.client import Namespace
-from bridge.transports.eventhubs.messages import to_event_data
-from bridge.transports.eventhubs.problems import FAILURES, is_busy, is_too_large
 
 # A connection that lived shorter than this was no success: the backoff goes on growing.
 STABLE_S = 10.0

@@ -16,10 +16,10 @@ from azure.eventhub.aio import EventHubConsumerClient
 
 from bridge.config import EventHubs
 from bridge.core.commands import addressee
+from bridge.eventhubs.client import Namespace
+from bridge.eventhubs.messages import partition_key, to_wire
+from bridge.eventhubs.receiver import QUIET_S, Receiver, Start
 from bridge.transports import Incoming
-from bridge.transports.eventhubs.client import Namespace
-from bridge.transports.eventhubs.messages import partition_key, to_wire
-from bridge.transports.eventhubs.receiver import QUIET_S, Receiver, Start
 
 # Commands that wait for the intake; beyond that the service keeps them.
 _COMMANDS_MAX = 16

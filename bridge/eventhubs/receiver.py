@@ -21,8 +21,8 @@ from azure.eventhub import EventData
 from azure.eventhub.aio import EventHubConsumerClient
 
 from bridge.core.backoff import full_jitter
-from bridge.transports.eventhubs.client import Namespace
-from bridge.transports.eventhubs.problems import FAILURES, Stalled
+from bridge.eventhubs.client import Namespace
+from bridge.eventhubs.problems import FAILURES, Stalled
 
 _log = logging.getLogger("sebridge.eventhubs")
 

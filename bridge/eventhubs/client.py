@@ -16,7 +16,7 @@ from azure.eventhub.aio import EventHubConsumerClient, EventHubProducerClient
 from bridge.config import EventHubs
 from bridge.configfile import read_secret
 from bridge.errors import ConfigError
-from bridge.transports.eventhubs.problems import Problem, explain
+from bridge.eventhubs.problems import Problem, explain
 
 # It repeats at WARNING what we report ourselves, in our own words and once.
 logging.getLogger("azure.eventhub").setLevel(logging.ERROR)
