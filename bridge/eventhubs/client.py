@@ -18,8 +18,12 @@ from bridge.configfile import read_secret
 from bridge.errors import ConfigError
 from bridge.eventhubs.problems import Problem, explain
 
-# It repeats at WARNING what we report ourselves, in our own words and once.
-logging.getLogger("azure.eventhub").setLevel(logging.ERROR)
+# They repeat at WARNING what we report ourselves, in our own words and once.
+for _library in ("azure.eventhub", "azure.identity"):
+    logging.getLogger(_library).setLevel(logging.ERROR)
+
+# As the library asks for it, double slash and all: the same token serves both.
+TOKEN_SCOPE = "https://eventhubs.azure.net//.default"  # noqa: S105 - a name and no secret
 
 _ONCE: dict[str, Any] = {"retry_total": 0, "retry_mode": "fixed", "retry_backoff_factor": 0.05}
 

@@ -138,4 +138,5 @@ def _said(error: BaseException) -> str:
     """The library's text in one line, without the labels and repetitions that it likes."""
     lines = (line.strip().removeprefix("Error Description: ") for line in str(error).splitlines())
     parts = dict.fromkeys(line for line in lines if line and not line.startswith(_LABELS))
-    return "; ".join(parts)[:_SAID_CHARS_MAX] or type(error).__name__
+    silence = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
+    return "; ".join(parts)[:_SAID_CHARS_MAX] or silence

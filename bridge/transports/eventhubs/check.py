@@ -12,7 +12,7 @@ from azure.eventhub import EventData
 
 from bridge.config import Config
 from bridge.errors import ConfigError
-from bridge.eventhubs.client import Namespace
+from bridge.eventhubs.client import TOKEN_SCOPE, Namespace
 from bridge.eventhubs.problems import FAILURES, Problem, Stalled
 
 # A refused link is tried again within this time, and then calls nobody.
@@ -61,7 +61,7 @@ async def _check_login(namespace: Namespace) -> CheckResult:
         return CheckResult(name=name, result="ok", text=f"connection string for {namespace.host}")
     try:
         async with asyncio.timeout(_STEP_S):
-            await namespace.credential().get_token("https://eventhubs.azure.net/.default")
+            await namespace.credential().get_token(TOKEN_SCOPE)
     except FAILURES as error:
         return _failed(name, namespace.explain(error, ""))
     return CheckResult(name=name, result="ok", text="the managed identity has a token")

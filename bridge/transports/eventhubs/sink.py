@@ -174,8 +174,6 @@ class EventHubsSink:
             await _close(producer)
 
     def _complain(self, error: Exception) -> None:
-        if isinstance(error, TimeoutError) and not str(error):
-            error = TimeoutError(f"no answer within {self._config.send_timeout_s:g} s")
         problem = str(self._namespace.explain(error, self._config.events_hub))
         if problem != self.problem:
             _log.warning("%s", problem)
