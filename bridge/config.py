@@ -181,6 +181,9 @@ class EventHubs(Section, frozen=True):
             raise ValueError("identity_client_id goes with namespace, not with a connection string")
         if "/" in self.namespace or (self.namespace and "." not in self.namespace):
             raise ValueError("namespace must be a host name such as NAME.servicebus.windows.net")
+        host, _, port = self.endpoint.rpartition(":")
+        if self.endpoint and not (host and port.isdecimal()):
+            raise ValueError("endpoint must be HOST:PORT")
         if not (self.events_hub and self.commands_hub):
             raise ValueError("events_hub and commands_hub must not be empty")
 

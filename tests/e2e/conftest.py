@@ -142,6 +142,11 @@ class AgentProcess:
         return self._log.read_text()
 
     @property
+    def pid(self) -> int:
+        assert self._process
+        return self._process.pid
+
+    @property
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
@@ -205,6 +210,12 @@ listen = "127.0.0.1:{free_port}"
     yield process
     if process.is_running:
         process.kill()
+
+
+@pytest.fixture
+def agent_class() -> type[AgentProcess]:
+    """For stories that write their own configuration."""
+    return AgentProcess
 
 
 @pytest.fixture

@@ -418,6 +418,15 @@ def test_an_answer_is_kept_and_repeated(store: Store) -> None:
     assert store.offset("hub/0") == "3"
 
 
+def test_offsets_of_foreign_commands_are_kept_together(store: Store) -> None:
+    """Many partitions are one transaction, and other sources keep theirs."""
+    store.keep_offsets([("hub/0", "5"), ("hub/1", "@2026-01-01T00:00:00+00:00")])
+    store.keep_offsets([("hub/0", "9")])
+    store.keep_offsets([])
+
+    assert (store.offset("hub/0"), store.offset("hub/1")) == ("9", "@2026-01-01T00:00:00+00:00")
+
+
 def test_an_unanswered_command_is_not_repeated(store: Store) -> None:
     """A repeated command waits with the first; only the position is kept."""
     store.set_sinks(["a"])

@@ -93,6 +93,23 @@ def test_example_rules_work_when_uncommented(tmp_path: Path) -> None:
         ("[events]\nsinks = []\n[commands]\nsource = 'none'", "events.sinks is empty"),
         ("[events]\nsinks = ['eventhubs']", "eventhubs needs connection_string_file or namespace"),
         ("[commands]\nsource = 'eventhubs'", "eventhubs needs connection_string_file or"),
+        (
+            "[eventhubs]\nnamespace = 'n.servicebus.windows.net'\nconnection_string_file = '/f'",
+            "eventhubs: connection_string_file and namespace exclude each other",
+        ),
+        (
+            "[eventhubs]\nidentity_client_id = 'x'\nconnection_string_file = '/f'",
+            "eventhubs: identity_client_id goes with namespace",
+        ),
+        ("[eventhubs]\nnamespace = 'sb://n'", "eventhubs: namespace must be a host name"),
+        ("[eventhubs]\nnamespace = 'short'", "eventhubs: namespace must be a host name"),
+        ("[eventhubs]\nevents_hub = ''", "eventhubs: events_hub and commands_hub must not be"),
+        ("[eventhubs]\nendpoint = 'host'", "eventhubs: endpoint must be HOST:PORT"),
+        (
+            "[events]\nsinks = ['eventhubs']\n[eventhubs]\nconnection_string_file = '/f'\n"
+            "events_hub = 'x'\ncommands_hub = 'x'",
+            "eventhubs.events_hub and eventhubs.commands_hub must differ",
+        ),
         ("[http]\nlisten = 'localhost'", "http: listen 'localhost' is not HOST:PORT"),
         ("[http]\nlisten = 'h:65536'", "http: listen 'h:65536' is not HOST:PORT"),
         ("[console]\nlisten = '8470'", "console: listen '8470' is not HOST:PORT"),
