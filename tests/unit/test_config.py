@@ -106,8 +106,7 @@ def test_example_rules_work_when_uncommented(tmp_path: Path) -> None:
         ("[eventhubs]\nevents_hub = ''", "eventhubs: events_hub and commands_hub must not be"),
         ("[eventhubs]\nendpoint = 'host'", "eventhubs: endpoint must be HOST:PORT"),
         (
-            "[events]\nsinks = ['eventhubs']\n[eventhubs]\nconnection_string_file = '/f'\n"
-            "events_hub = 'x'\ncommands_hub = 'x'",
+            "events.sinks = ['eventhubs']\n[eventhubs]\nnamespace = 'n.x'\nevents_hub = 'x'\ncommands_hub = 'x'",
             "eventhubs.events_hub and eventhubs.commands_hub must differ",
         ),
         ("[http]\nlisten = 'localhost'", "http: listen 'localhost' is not HOST:PORT"),
