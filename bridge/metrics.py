@@ -69,6 +69,7 @@ FAMILIES: dict[str, Family] = {
         "histogram", "Row made to row acknowledged", ("sink",)
     ),
     "sebridge_sink_up": Family("gauge", "1 if the sink works", ("sink",)),
+    "sebridge_commands_up": Family("gauge", "1 if commands can come", ("source",)),
     "sebridge_connected": Family("gauge", "1 with a connection to the broker", ("sink",)),
     "sebridge_connections_total": Family("counter", "Connections made", ("sink",)),
 }
@@ -118,6 +119,9 @@ def _samples(status: dict[str, Any], measures: Measures, commit_s: Histogram) ->
     yield from _approvals(status, measures)
     for name, sink in status["sinks"].items():
         yield from _sink(name, sink, measures)
+    commands = status["commands"]
+    if commands["source"] != "none":
+        yield "sebridge_commands_up", (commands["source"],), not commands["problem"]
 
 
 def _polls(poll: dict[str, Any], measures: Measures) -> Iterator[Sample]:

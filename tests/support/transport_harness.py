@@ -80,8 +80,9 @@ class MqttHarness:
     takes_commands = can_stop = has_limit = True
 
     def __init__(self, folder: Path) -> None:
-        limits = [f"max_packet_size {MESSAGE_BYTES_MAX}", "autosave_interval 1"]
+        limits = [f"max_packet_size {MESSAGE_BYTES_MAX}", "log_type subscribe"]
         kept = ["persistence true", f"persistence_location {folder}/"]
+        self._log = folder / "mosquitto.log"
         self._broker = Mosquitto(folder, ["allow_anonymous true", *kept, *limits])
         self._messages: list[MQTTMessage] = []
 
@@ -112,8 +113,12 @@ class MqttHarness:
     def sink(self) -> AbstractAsyncContextManager[Sink]:
         return running(self._transport())
 
-    def source(self) -> AbstractAsyncContextManager[ConnectedSource]:
-        return running(self._transport())
+    @asynccontextmanager
+    async def source(self) -> AsyncIterator[ConnectedSource]:
+        transport: ConnectedSource = self._transport()
+        async with running(transport):
+            await until(lambda: f"agent 1 {ROOT}/commands" in self._log.read_text())
+            yield transport
 
     def decide(self, incoming: Incoming) -> None:
         incoming.ack()

@@ -56,7 +56,12 @@ class EventHubsSink:
         self._said: _Gist | None = None
         self._said_at_s = 0.0
         self._careful = False  # after a refusal: one row at a time, to find the one
+        self.generation = 0  # connections made so far
         self.problem = "not connected yet"
+
+    @property
+    def connected(self) -> bool:
+        return self._producer is not None
 
     async def run(self) -> None:
         attempt = 0
@@ -121,6 +126,7 @@ class EventHubsSink:
         self._lost.clear()
         self._said = None
         self._producer, self.problem = producer, ""
+        self.generation += 1
         _log.info("connected to hub %s", self._config.events_hub)
         if self._status is not None:
             await self.publish_status(self._status)
