@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: test coverage demo check format extension base-images lock schemas screenshots clean fuzz sbom
+.PHONY: test coverage demo check format extension base-images lock schemas screenshots clean fuzz sbom test-emulator
 
 test: coverage $(VENV)/.apt $(VENV)/.wheels
 	$(BIN)/python -m pytest tests --ignore=tests/unit
@@ -16,6 +16,10 @@ coverage: $(VENV)/.installed
 
 demo: $(VENV)/.installed
 	@$(BIN)/sebridge demo
+
+# The transports' conformance suite against Microsoft's Event Hubs emulator; skips without containers.
+test-emulator: $(VENV)/.installed
+	deploy/emulator/test
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check .
