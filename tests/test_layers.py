@@ -1,6 +1,7 @@
 """The architecture as tests: who may import whom, and how long a file may be."""
 
 import ast
+import subprocess
 import sys
 from pathlib import Path
 
@@ -142,3 +143,17 @@ def test_installer_needs_the_standard_library_alone(path: Path) -> None:
 def test_file_stays_short(path: Path) -> None:
     """A file that needs more lines has two subjects."""
     assert len(path.read_text(encoding="utf-8").splitlines()) < LINES_MAX
+
+
+def test_azure_libraries_are_loaded_only_when_configured() -> None:
+    """An agent without Event Hubs pays nothing for it: 30 MB and a quarter of a second."""
+    modules = [
+        m for m in map(module_of, FILES) if "eventhubs" not in m and not m.endswith("__main__")
+    ]
+    program = f"import sys, {', '.join(modules)}; print(sorted(n for n in sys.modules if n == 'azure' or n.startswith('azure.')))"
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.strip() == "[]"
