@@ -23,6 +23,11 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Feed(Protocol):
+    @property
+    def settle_s(self) -> float:
+        """How long connecting, and what is retained, may take to come."""
+        ...
+
     async def run(self) -> None:
         """Keep the connection, for ever."""
         ...

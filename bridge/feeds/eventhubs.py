@@ -49,7 +49,55 @@ class _Place(msgspec.Struct, frozen=True):
 _head = msgspec.json.Decoder(_Head)
 
 
+class EventHubsSender:
+    """The half of a feed that sends: for consumers that read another transport."""
+
+    problem = ""  # a connection is made for each command: they are few
+    settle_s = 0.0
+
+    def __init__(self, config: EventHubs) -> None:
+        self._config = config
+        self._namespace = Namespace(config)
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+    async def received(self) -> AsyncIterator[Received]:
+        await asyncio.Event().wait()
+        yield Received(channel="status", agent="", payload=b"")  # never: makes this a generator
+
+    async def send(self, topic: str, vm_name: str, command: bytes) -> None:
+        hub = self._config.commands_hub
+        if topic != hub:  # it came over the wire
+            raise SinkRejected(f"{topic!r} is not the commands hub {hub}", permanent=True)
+        try:
+            async with asyncio.timeout(self._config.connect_timeout_s):
+                await self._send(hub, vm_name, command)
+        except EventDataSendError as error:
+            kind = SinkUnavailable if is_busy(error) else SinkRejected
+            raise kind(str(self._namespace.explain(error, hub))) from error
+        except FAILURES as error:
+            raise SinkUnavailable(str(self._namespace.explain(error, hub))) from error
+
+    async def close(self) -> None:
+        await self._namespace.close()
+
+    async def _send(self, hub: str, vm_name: str, command: bytes) -> None:
+        producer = self._namespace.producer(hub)
+        try:
+            await producer.send_event(
+                from_command(command),
+                partition_key=vm_name,
+                timeout=self._config.send_timeout_s,
+            )
+        finally:
+            with contextlib.suppress(*FAILURES):
+                await producer.close()
+
+
 class EventHubsFeed:
+    settle_s = 60.0  # a day of a small fleet is read back in that time
+
     def __init__(self, config: EventHubs) -> None:
         self._config = config
         self._namespace = Namespace(config)
@@ -60,6 +108,7 @@ class EventHubsFeed:
         self._statuses: dict[str, Received] = {}
         self._pending: dict[tuple[str, str], Received] = {}
         self._is_caught_up = False
+        self._sender = EventHubsSender(config)
         self._receiver = Receiver(
             self._namespace,
             config.events_hub,
@@ -87,33 +136,12 @@ class EventHubsFeed:
             yield received
 
     async def send(self, topic: str, vm_name: str, command: bytes) -> None:
-        hub = self._config.commands_hub
-        if topic != hub:  # it came over the wire
-            raise SinkRejected(f"{topic!r} is not the commands hub {hub}", permanent=True)
-        try:
-            async with asyncio.timeout(self._config.connect_timeout_s):
-                await self._send(hub, vm_name, command)
-        except EventDataSendError as error:
-            kind = SinkUnavailable if is_busy(error) else SinkRejected
-            raise kind(str(self._namespace.explain(error, hub))) from error
-        except FAILURES as error:
-            raise SinkUnavailable(str(self._namespace.explain(error, hub))) from error
+        await self._sender.send(topic, vm_name, command)
 
     async def close(self) -> None:
         await self._receiver.close()
+        await self._sender.close()
         await self._namespace.close()
-
-    async def _send(self, hub: str, vm_name: str, command: bytes) -> None:
-        producer = self._namespace.producer(hub)
-        try:
-            await producer.send_event(
-                from_command(command),
-                partition_key=vm_name,
-                timeout=self._config.send_timeout_s,
-            )
-        finally:
-            with contextlib.suppress(*FAILURES):
-                await producer.close()
 
     async def _starts(
         self, client: EventHubConsumerClient, partitions: Sequence[str]

@@ -14,6 +14,10 @@ class MixedFeed:
         self._sender = sender
 
     @property
+    def settle_s(self) -> float:
+        return max(self._reader.settle_s, self._sender.settle_s)
+
+    @property
     def problem(self) -> str:
         return self._reader.problem or self._sender.problem
 

@@ -14,7 +14,7 @@ import pytest
 from bridge.config import Commands, Config, Events
 from bridge.errors import SinkRejected, SinkUnavailable
 from bridge.feeds import Feed, Received
-from bridge.feeds.eventhubs import EventHubsFeed
+from bridge.feeds.eventhubs import EventHubsFeed, EventHubsSender
 from bridge.feeds.mixed import MixedFeed
 from bridge.transports.eventhubs.check import check
 from tests.support.eventhubs_server import Hub
@@ -199,11 +199,22 @@ async def test_send_puts_the_command_into_the_partition_of_its_vm(
     assert command.content_type == "application/cloudevents+json; charset=utf-8"
 
 
+async def test_sender_alone_opens_no_reader(hubs: EventHubsHarness) -> None:
+    """A consumer that reads MQTT does not take a place in a consumer group."""
+    reader, sender = EventHubsFeed(hubs.config()), EventHubsSender(hubs.config())
+    async with reading(MixedFeed(reader, sender)) as feed:
+        await until(lambda: hubs.server.receivers(EVENTS_HUB) == 2)
+        await feed.send(COMMANDS_HUB, VM, b"{}")
+        readers = hubs.server.receivers(EVENTS_HUB), hubs.server.receivers(COMMANDS_HUB)
+
+    assert (readers, feed.settle_s) == ((2, 0), 60.0)
+
+
 async def test_mixed_feed_reads_here_and_sends_there(hubs: EventHubsHarness, hub: Hub) -> None:
     """Two transports at once: the sender's own messages are not the reader's."""
     elsewhere = hubs.server.add_hub("elsewhere")
     reader = EventHubsFeed(hubs.config())
-    sender = EventHubsFeed(hubs.config(events_hub="elsewhere"))
+    sender = EventHubsFeed(hubs.config(events_hub="elsewhere", commands_hub=COMMANDS_HUB))
     async with reading(MixedFeed(reader, sender)) as feed:
         put(elsewhere, "agent.status", vm="other")
         wanted = put(hub, "agent.status")
