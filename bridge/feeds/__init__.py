@@ -25,7 +25,7 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
 class Feed(Protocol):
     @property
     def settle_s(self) -> float:
-        """How long connecting, and what is retained, may take to come."""
+        """How long it may take until there is no problem, in seconds."""
         ...
 
     async def run(self) -> None:

@@ -29,6 +29,7 @@ _EVENTS, _OUTCOMES = "io.sebridge.event.", "io.sebridge.approval."
 _ENDINGS = tuple(f"{_EVENTS}{end}.v1" for end in ("completed", "canceled", "ended"))
 # Reading back is the common case, and each round trip brings this many events a partition.
 _PREFETCH = 2_000
+_READING_BACK = "still reading back what is pending: eventhubs.lookback_s says how far"
 # Events that wait for a slow reader; beyond that the service keeps them.
 _QUEUE_MAX = 1_000
 
@@ -96,7 +97,7 @@ class EventHubsSender:
 
 
 class EventHubsFeed:
-    settle_s = 60.0  # a day of a small fleet is read back in that time
+    settle_s = 20.0  # a day of a small fleet is read back in that time
 
     def __init__(self, config: EventHubs) -> None:
         self._config = config
@@ -124,7 +125,7 @@ class EventHubsFeed:
     def problem(self) -> str:
         if not self._receiver.connected:
             return self._receiver.problem
-        return "" if self._is_caught_up else "reading back what is pending"
+        return "" if self._is_caught_up else _READING_BACK
 
     async def run(self) -> None:
         await self._receiver.run()

@@ -207,7 +207,7 @@ async def test_sender_alone_opens_no_reader(hubs: EventHubsHarness) -> None:
         await feed.send(COMMANDS_HUB, VM, b"{}")
         readers = hubs.server.receivers(EVENTS_HUB), hubs.server.receivers(COMMANDS_HUB)
 
-    assert (readers, feed.settle_s) == ((2, 0), 60.0)
+    assert (readers, feed.settle_s) == ((2, 0), 20.0)
 
 
 async def test_mixed_feed_reads_here_and_sends_there(hubs: EventHubsHarness, hub: Hub) -> None:
