@@ -24,8 +24,6 @@ SOURCE = "/sebridge/cli"
 _FIND_S = 5.0
 # The agent refuses at the command's expiry; its answer needs a moment to arrive.
 _ANSWER_S = 2.0
-# Long enough for a second attempt in the older protocol, short enough for a person who waits.
-_CONNECT_S = 5.0
 _LOOK_S = 0.05
 
 
@@ -81,7 +79,7 @@ async def _running(feed: Feed) -> AsyncIterator[None]:
     task = asyncio.create_task(feed.run(), name="feed")
     try:
         with suppress(TimeoutError):
-            async with asyncio.timeout(_CONNECT_S):
+            async with asyncio.timeout(feed.settle_s):
                 while feed.problem:  # noqa: ASYNC110 - the port offers a property, on purpose
                     await asyncio.sleep(_LOOK_S)
         if feed.problem:

@@ -227,6 +227,7 @@ class EmulatorHarness:
         self._connection_string = connection_string
         self._file = folder / "connection-string"
         self._file.write_text(connection_string)
+        self._began = datetime.now(UTC)
         self._offsets: dict[str, str] = {}
         self._seen: list[dict[str, Any]] = []
 
@@ -235,8 +236,7 @@ class EmulatorHarness:
         consumer = EventHubConsumerClient.from_connection_string(
             self._connection_string, "$Default", eventhub_name=EVENTS_HUB
         )
-        began = datetime.now(UTC)
-        watching = asyncio.create_task(consumer.receive(self._take, starting_position=began))
+        watching = asyncio.create_task(consumer.receive(self._take, starting_position=self._began))
         try:
             yield self
         finally:
@@ -255,11 +255,11 @@ class EmulatorHarness:
         source = EventHubsSource(
             self._config(),
             vm_name=VM,
-            max_age_s=1,
+            max_age_s=0,
             payload_bytes_max=65_536,
             offset=self._offsets.get,
             keep_offsets=self._offsets.update,
-            now=lambda: datetime.now(UTC),
+            now=lambda: self._began,
             quiet_s=2.0,
         )
         return running(source)

@@ -41,6 +41,9 @@ _log = logging.getLogger("sebridge.feed")
 
 
 class MqttFeed:
+    # Long enough for a second attempt in the older protocol, short enough for a person who waits.
+    settle_s = 5.0
+
     def __init__(self, config: Mqtt) -> None:
         self._config = config
         self._root = topics.root_filter(config.topic_root)

@@ -7,6 +7,7 @@ behind everything that was decided. After a crash some come again: the ledger kn
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -23,6 +24,7 @@ from bridge.transports import Incoming
 
 # Commands that wait for the intake; beyond that the service keeps them.
 _COMMANDS_MAX = 16
+_TELL_S = 60.0
 # Marks a position that is a moment: nothing was read behind it yet.
 _MOMENT = "@"
 
@@ -65,6 +67,7 @@ class EventHubsSource:
         self._now = now
         self._namespace = Namespace(config)
         self._readings: dict[str, _Reading] = {}
+        self._told_at_s = -_TELL_S
         self._queue: asyncio.Queue[Incoming] = asyncio.Queue(_COMMANDS_MAX)
         self._receiver = Receiver(
             self._namespace,
@@ -144,8 +147,18 @@ class EventHubsSource:
             await self._queue.put(incoming)  # cut off here, it comes again
             reading.undecided += 1
         elif not addressed_to:
-            _log.warning("a command names no VM, neither in data.vm nor as its partition key")
+            self._tell_of_nobodys(event)
         reading.sequence_number, reading.read = sequence_number, offset
+
+    def _tell_of_nobodys(self, event: EventData) -> None:
+        """Once a minute: whoever may send to the hub must not fill our disk."""
+        now_s = time.monotonic()
+        if now_s - self._told_at_s >= _TELL_S:
+            self._told_at_s = now_s
+            _log.warning(
+                "a command at offset %s names no VM, neither in data.vm nor as its partition key",
+                event.offset,
+            )
 
     def _on_stall(self, partition: str, last_offset: str) -> None:
         """A hub that was made anew refuses the offsets of the old one, for ever."""
