@@ -119,9 +119,9 @@ def _samples(status: dict[str, Any], measures: Measures, commit_s: Histogram) ->
     yield from _approvals(status, measures)
     for name, sink in status["sinks"].items():
         yield from _sink(name, sink, measures)
-    commands = status["commands"]
-    if commands["source"] != "none":
-        yield "sebridge_commands_up", (commands["source"],), not commands["problem"]
+    source = status["commandSource"]
+    if source["name"] != "none":
+        yield "sebridge_commands_up", (source["name"],), not source["problem"]
 
 
 def _polls(poll: dict[str, Any], measures: Measures) -> Iterator[Sample]:

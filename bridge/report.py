@@ -59,7 +59,7 @@ def snapshot(
             name: _sink(sink, publishers[name], figures.sinks.get(name, SinkFigures()), now)
             for name, sink in sinks.items()
         },
-        "commands": _commands(source),
+        "commandSource": _command_source(source),
         "parked": sum(sink.parked for sink in figures.sinks.values()),
     }
 
@@ -116,7 +116,7 @@ def _age_s(since: datetime | None, now: datetime) -> float:
     return max(0.0, (now - since).total_seconds()) if since else 0.0
 
 
-def _commands(source: ConnectedSource | None) -> dict[str, Any]:
+def _command_source(source: ConnectedSource | None) -> dict[str, Any]:
     if source is None:
-        return {"source": "none", "problem": ""}
-    return {"source": source.name, "problem": source.problem}
+        return {"name": "none", "problem": ""}
+    return {"name": source.name, "problem": source.problem}

@@ -23,9 +23,9 @@ def status(status: dict[str, Any]) -> str:
     for name, sink in status["sinks"].items():
         state = sink["problem"] or "connected"
         lines.append(f"{name:<10} {state}; {sink['outbox']} to publish, {sink['published']} sent")
-    commands = status["commands"]
-    if commands["source"] != "none":
-        lines.append(f"commands   from {commands['source']}: {commands['problem'] or 'connected'}")
+    source = status["commandSource"]
+    if source["name"] != "none":
+        lines.append(f"source     {source['name']}: {source['problem'] or 'connected'}")
     return "\n".join([*lines, "", _pending(status["pending"])])
 
 

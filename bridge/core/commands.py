@@ -94,7 +94,7 @@ def split(wire: Wire, *, bytes_max: int) -> Parts | Malformed:
     """Size, UTF-8, strict JSON and content type; nothing is believed yet."""
     parts = Parts(attributes={}, data=b"")
     try:
-        parts = _binary(wire, bytes_max) if _is_binary(wire) else _structured(wire, bytes_max)
+        parts = _binary(wire, bytes_max) if is_binary(wire) else _structured(wire, bytes_max)
         _check_content(parts)
     except (_Bad, NotJson) as error:
         return unread(str(error), "malformed", parts, wire)
@@ -116,30 +116,6 @@ def unread(detail: str, why: str, parts: Parts, wire: Wire) -> Malformed:
         id=_readable(parts.attributes.get("id")),
         source=_readable(parts.attributes.get("source")),
     )
-
-
-class _Address(msgspec.Struct, frozen=True):
-    vm: str | None = None
-
-
-class _Envelope(msgspec.Struct, frozen=True):
-    data: _Address
-
-
-_binary_address = msgspec.json.Decoder(_Address)
-_structured_address = msgspec.json.Decoder(_Envelope)
-
-
-def addressee(wire: Wire, *, bytes_max: int) -> str:
-    """The VM that `data.vm` names, read without a look at the rest; empty when it names none."""
-    if len(wire.payload) > bytes_max:
-        return ""
-    try:
-        if _is_binary(wire):
-            return _binary_address.decode(wire.payload).vm or ""
-        return _structured_address.decode(wire.payload).data.vm or ""
-    except (msgspec.MsgspecError, RecursionError):
-        return ""
 
 
 def wire_key(why: str, wire: Wire) -> str:
@@ -187,7 +163,7 @@ def _check_content(parts: Parts) -> None:
         raise _Bad("data is not an object")
 
 
-def _is_binary(wire: Wire) -> bool:
+def is_binary(wire: Wire) -> bool:
     if wire.content_type.casefold().startswith("application/cloudevents"):
         return False
     names = {name for name, _ in wire.attributes}

@@ -31,7 +31,7 @@ def status(**changes: Any) -> dict[str, Any]:
         "approvals": {"in-doubt": 1},
         "inDoubtAgeS": 61.0,
         "sinks": {"mqtt": {**sink, "connected": True, "connections": 2}},
-        "commands": {"source": "eventhubs", "problem": "no such hub"},
+        "commandSource": {"name": "eventhubs", "problem": "no such hub"},
         **changes,
     }
 

@@ -75,7 +75,7 @@ def test_status_names_problems_and_pending_events() -> None:
         "durable": False,
         "poll": {"ageS": 1.25, "problem": "HTTP 500"},
         "sinks": {"mqtt": {"problem": "refused", "outbox": 3, "published": 7}},
-        "commands": {"source": "eventhubs", "problem": "no such hub"},
+        "commandSource": {"name": "eventhubs", "problem": "no such hub"},
         "pending": [{"EventId": "602D", "EventType": "Reboot", "Resources": ["web_3", "web_4"]}],
     }
 
@@ -85,7 +85,7 @@ def test_status_names_problems_and_pending_events() -> None:
         "approvals  enforce, refused: no ledger",
         "commands   unsigned: who may publish one may approve",
         "mqtt       refused; 3 to publish, 7 sent",
-        "commands   from eventhubs: no such hub",
+        "source     eventhubs: no such hub",
         "",
         "EVENT  TYPE    STATUS  NOT BEFORE  RESOURCES",
         "602D   Reboot  -       -           web_3, web_4",
@@ -101,7 +101,7 @@ def test_status_before_anything_is_known() -> None:
         "durable": True,
         "poll": {"ageS": None, "problem": "waiting"},
         "sinks": {},
-        "commands": {"source": "none", "problem": ""},
+        "commandSource": {"name": "none", "problem": ""},
         "pending": [],
     }
 

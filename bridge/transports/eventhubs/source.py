@@ -16,7 +16,7 @@ from azure.eventhub import EventData
 from azure.eventhub.aio import EventHubConsumerClient
 
 from bridge.config import EventHubs
-from bridge.core.commands import addressee
+from bridge.core.addressing import addressee
 from bridge.eventhubs.client import Namespace
 from bridge.eventhubs.messages import partition_key, to_wire
 from bridge.eventhubs.receiver import QUIET_S, Receiver, Start
