@@ -57,7 +57,7 @@ class Poller:
         self._own_events_only = own_events_only
         self._on_change = on_change
         self._raw = store.snapshot()
-        self._previous = decode(self._raw) if self._raw else None
+        self._previous = self._decode_snapshot(self._raw) if self._raw else None
         self._good_at: float | None = None
         self._began_at = clock.elapsed_s()
         self._failures = 0
@@ -66,6 +66,12 @@ class Poller:
         self.polls = 0
         self.problem = "no poll yet"
         self.polled = asyncio.Event()
+
+    def _decode_snapshot(self, raw: bytes) -> Document:
+        try:
+            return decode(raw)
+        except MalformedDocument as error:
+            raise self._store.condemn(f"its snapshot is no document: {error}") from error
 
     @property
     def document(self) -> Document | None:

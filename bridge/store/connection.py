@@ -12,6 +12,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
 from bridge.errors import StoreError, StoreLocked, StoreUnwritable
 from bridge.measures import DISK_S, Histogram
 
@@ -52,6 +54,11 @@ class Database:
                         self.raw.execute("ROLLBACK")
                 raise
 
+    def checkpoint(self) -> None:
+        """Bring everything from the WAL into the file: a WAL that gets lost takes nothing along."""
+        with self.reading() as raw:
+            raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """For one SELECT, or as the outer half of a transaction: errors become ours."""
@@ -61,9 +68,24 @@ class Database:
             yield self.raw
         except sqlite3.Error as error:
             translated = translate(error, self.path)
-            if isinstance(translated, StoreDamaged) or _name(error).startswith("SQLITE_IOERR"):
+            if isinstance(translated, StoreDamaged):
+                self.condemn(str(translated))
+            elif _name(error).startswith("SQLITE_IOERR"):
                 self._broken = str(translated)
             raise translated from error
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise self.condemn(
+                f"the ledger {self.path} holds a row that cannot be read: {error}. Restart: the "
+                "file is moved aside and kept."
+            ) from error
+
+    def condemn(self, why: str) -> StoreDamaged:
+        """No more work on this file; the next start finds the mark and moves it aside."""
+        self._broken = why
+        if self.durable:
+            with contextlib.suppress(OSError):
+                damage_mark(self.path).touch(mode=0o600)
+        return StoreDamaged(why)
 
     def degrade(self, problem: str) -> None:
         """Go on in memory with a copy of everything that was committed."""
@@ -85,6 +107,11 @@ class Database:
                     raw.close()
 
 
+def damage_mark(path: Path) -> Path:
+    """A file beside the ledger: found damaged while running."""
+    return path.with_name(f"{path.name}-damaged")
+
+
 def connect_file(path: Path) -> sqlite3.Connection:
     """Open or create the file, for its owner only, with every guarantee in force."""
     try:
@@ -104,18 +131,25 @@ def connect_file(path: Path) -> sqlite3.Connection:
     raw = None
     try:
         raw = sqlite3.connect(path, isolation_level=None, timeout=_LOCK_WAIT_S)
-        _set_pragmas(raw)
-        _require(raw, path, "locking_mode = EXCLUSIVE", "exclusive")
-        _require(raw, path, "journal_mode = WAL", "wal")
-        raw.execute("PRAGMA synchronous = FULL")
-        _require(raw, path, "synchronous", SYNCHRONOUS_FULL)
-    except (sqlite3.Error, StoreError) as error:
+        secure(raw, path)
+    except (sqlite3.Error, UnicodeDecodeError, StoreError) as error:
         if raw is not None:
             raw.close()
         if isinstance(error, sqlite3.Error):
             raise translate(error, path) from error
+        if isinstance(error, UnicodeDecodeError):  # even SQLite's complaint cannot be read
+            raise StoreDamaged(f"the ledger {path} is damaged: {error}") from error
         raise
     return raw
+
+
+def secure(raw: sqlite3.Connection, path: Path) -> None:
+    """From here on one process holds the file, and a commit that returned is on the disk."""
+    _set_pragmas(raw)
+    _require(raw, path, "locking_mode = EXCLUSIVE", "exclusive")
+    _require(raw, path, "journal_mode = WAL", "wal")
+    raw.execute("PRAGMA synchronous = FULL")
+    _require(raw, path, "synchronous", SYNCHRONOUS_FULL)
 
 
 def connect_memory() -> sqlite3.Connection:
@@ -147,7 +181,7 @@ def translate(error: sqlite3.Error, path: Path) -> StoreError:
             f"cannot write the ledger {path}: {said}. Free space or make it writable, then "
             "restart; until then no approval is sent."
         )
-    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or "decode to UTF-8" in said:
         return StoreDamaged(
             f"the ledger {path} is damaged: {said}. Restart: the file is moved aside and kept."
         )

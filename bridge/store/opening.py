@@ -14,11 +14,13 @@ from datetime import datetime
 from pathlib import Path
 
 from bridge.errors import StoreError, StoreUnwritable
+from bridge.store.checks import check, schema_digest
 from bridge.store.connection import (
     Database,
     StoreDamaged,
     connect_file,
     connect_memory,
+    damage_mark,
     sync_directory,
     translate,
 )
@@ -69,7 +71,7 @@ def _open_file_or_replace(path: Path, now: datetime, vm_id: str) -> Database:
 def _open_file(path: Path, now: datetime, vm_id: str, *, lost: bool = False) -> Database:
     database = Database(connect_file(path), path)
     try:
-        _prepare(database, now, vm_id, lost=lost)
+        prepare(database, now, vm_id, lost=lost)
     except BaseException:
         database.close()
         raise
@@ -85,10 +87,10 @@ def _open_memory(path: Path, now: datetime, vm_id: str, problem: str) -> Databas
             raw, lost = connect_memory(), True
     database = Database(raw, path, durable=False, problem=problem)
     try:
-        _prepare(database, now, vm_id, lost=lost)
+        prepare(database, now, vm_id, lost=lost)
     except (StoreDamaged, _OtherVm):
         database = Database(connect_memory(), path, durable=False, problem=problem)
-        _prepare(database, now, vm_id, lost=True)
+        prepare(database, now, vm_id, lost=True)
     with database.transaction() as memory:
         set_meta(memory, "ledger_id", new_ledger_id().encode())
     return database
@@ -108,7 +110,7 @@ def copy_into(path: Path, memory: sqlite3.Connection) -> None:
             source.close()
 
 
-def _prepare(database: Database, now: datetime, vm_id: str, *, lost: bool) -> None:
+def prepare(database: Database, now: datetime, vm_id: str, *, lost: bool) -> None:
     """Create or check the tables, and prove with a first write that there can be others."""
     with database.reading() as raw:
         version = raw.execute("PRAGMA user_version").fetchone()[0]
@@ -122,7 +124,7 @@ def _prepare(database: Database, now: datetime, vm_id: str, *, lost: bool) -> No
         raise StoreError(f"{database.path} is a database, but not a ledger. Name another file.")
     if version == 0:
         _create(database, now, vm_id, lost=lost)
-    _check(database)
+    check(database)
     with database.transaction() as raw:
         known = (get_meta(raw, "vm_id") or b"").decode()
         if known and vm_id and known != vm_id:
@@ -150,6 +152,7 @@ def _create(database: Database, now: datetime, vm_id: str, *, lost: bool) -> Non
         set_meta(raw, "sequence", str(first_sequence(now) - 1).encode())
         set_meta(raw, "vm_id", vm_id.encode())
         set_meta(raw, "created_at", to_text(now).encode())
+        set_meta(raw, "schema", schema_digest(raw))
         raw.execute(f"PRAGMA user_version = {VERSION}")
         raw.execute("COMMIT")
     except sqlite3.Error as error:
@@ -158,19 +161,13 @@ def _create(database: Database, now: datetime, vm_id: str, *, lost: bool) -> Non
         raise translate(error, database.path) from error
 
 
-def _check(database: Database) -> None:
-    with database.reading() as raw:
-        found = [row[0] for row in raw.execute("PRAGMA quick_check(5)")]
-    if found != ["ok"]:
-        raise StoreDamaged(f"the ledger {database.path} is damaged: {'; '.join(found)}")
-
-
 def _move_aside(path: Path, label: str) -> None:
     target = _free_name(path.with_name(f"{path.name}.{label}"))
     try:
         path.replace(target)
         with contextlib.suppress(FileNotFoundError):
             _wal(path).replace(_wal(target))
+        damage_mark(path).unlink(missing_ok=True)
         sync_directory(path.parent)
     except OSError as error:
         raise StoreUnwritable(

@@ -43,6 +43,10 @@ class Outbox(WithFigures):
                 self.ledger_id = new_ledger_id()
                 set_meta(raw, "ledger_id", self.ledger_id.encode())
 
+    def condemn(self, why: str) -> StoreError:
+        """For the reader of what is kept here: it cannot be understood, so it is damaged."""
+        return self._database.condemn(f"the ledger {self._database.path} is damaged: {why}")
+
     def close(self) -> None:
         self._database.close()
 
@@ -97,18 +101,9 @@ class Outbox(WithFigures):
 
     def pending(self) -> list[Outgoing]:
         """The newest CloudEvent of every pending event, oldest first."""
-        rows = self._all("SELECT newest FROM pending WHERE newest IS NOT NULL")
-        found = []
-        for row in rows:
-            event = cloudevents.decode(row["newest"])
-            found.append(
-                Outgoing(
-                    sequence=int(event.sequence),
-                    channel="events",
-                    event_id=event.subject,
-                    cloudevent=row["newest"],
-                )
-            )
+        with self._database.reading() as raw:
+            rows = raw.execute("SELECT newest FROM pending WHERE newest IS NOT NULL").fetchall()
+            found = [_newest(row["newest"]) for row in rows]
         return sorted(found, key=lambda outgoing: outgoing.sequence)
 
     def set_sinks(self, names: Collection[str]) -> None:
@@ -148,8 +143,9 @@ class Outbox(WithFigures):
             _advance(db, sink, sequence)
 
     def parked(self) -> list[ParkedRow]:
-        rows = self._all("SELECT * FROM parked ORDER BY sequence, sink")
-        return [msgspec.convert(dict(row), ParkedRow) for row in rows]
+        with self._database.reading() as raw:
+            rows = raw.execute("SELECT * FROM parked ORDER BY sequence, sink").fetchall()
+            return [msgspec.convert(dict(row), ParkedRow) for row in rows]
 
     def depth(self, sink: str) -> int:
         rows = self._all(
@@ -283,6 +279,16 @@ def _advance(db: sqlite3.Connection, sink: str, sequence: int) -> None:
 
 def _trim(db: sqlite3.Connection) -> None:
     db.execute("DELETE FROM outbox WHERE sequence <= (SELECT min(sequence) FROM cursors)")
+
+
+def _newest(structured: bytes) -> Outgoing:
+    event = cloudevents.decode(structured)
+    return Outgoing(
+        sequence=int(event.sequence),
+        channel="events",
+        event_id=event.subject,
+        cloudevent=structured,
+    )
 
 
 def _outgoing(row: Any) -> Outgoing:

@@ -219,6 +219,8 @@ class Store(Outbox):
                 "INSERT INTO posts (event_id, key, began_at) VALUES (?, ?, ?)",
                 (row["event_id"], row["key"], to_text(now)),
             ).lastrowid
+        # A lost or damaged WAL would take `sending` back, and with it the promise.
+        self._database.checkpoint()
         assert number is not None
         return number
 
