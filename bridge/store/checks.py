@@ -30,6 +30,15 @@ _CONTRADICTIONS = {
     "a POST was overridden, and nobody said so": """
         SELECT 1 FROM posts AS p JOIN approvals AS a USING (event_id)
         WHERE p.waived = 1 AND a.override <> 1""",
+    "the last sequence number is none, or behind the outbox": """
+        SELECT 1 WHERE NOT EXISTS (
+          SELECT 1 FROM meta WHERE name = 'sequence' AND CAST(value AS TEXT) NOT GLOB '*[^0-9]*'
+          AND CAST(value AS INTEGER) >= (SELECT coalesce(max(sequence), 1) FROM outbox))""",
+    "facts about the ledger are missing or unreadable": """
+        SELECT 1 WHERE (SELECT count(*) FROM meta WHERE name IN
+          ('ledger_id', 'ledger_lost', 'vm_id', 'sequence', 'created_at')) <> 5
+        OR EXISTS (SELECT 1 FROM meta WHERE name IN ('ledger_id', 'ledger_lost', 'vm_id')
+          AND CAST(value AS TEXT) GLOB '*[^ -~]*')""",
 }
 
 
