@@ -94,6 +94,10 @@ class Approver:
 
     async def step(self) -> float | None:
         """Try what is accepted, oldest first; return how long to wait, None for a wake."""
+        # What the file says is accepted is the next start's to answer: an answer from memory
+        # would be forgotten there, and another given.
+        if not self._store.durable:
+            return None
         self._repost_doubts()
         delay_s = None
         for row in self._store.accepted():
@@ -237,7 +241,7 @@ class Approver:
     def _repost_doubts(self) -> None:
         """Only where configured: Azure calls a repeated POST harmless, the default does not."""
         document = self._document()
-        if self._config.in_doubt != "repost" or document is None or not self._store.durable:
+        if self._config.in_doubt != "repost" or document is None:
             return
         for entry in self._store.entries().values():
             scheduled_event = document.find(entry.event_id)
