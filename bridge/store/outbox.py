@@ -284,7 +284,7 @@ def _trim(db: sqlite3.Connection) -> None:
 def _newest(structured: bytes) -> Outgoing:
     event = cloudevents.decode(structured)
     return Outgoing(
-        sequence=int(event.sequence),
+        sequence=msgspec.convert(event.sequence, int, strict=False),
         channel="events",
         event_id=event.subject,
         cloudevent=structured,
