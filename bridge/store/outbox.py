@@ -283,8 +283,10 @@ def _trim(db: sqlite3.Connection) -> None:
 
 def _newest(structured: bytes) -> Outgoing:
     event = cloudevents.decode(structured)
+    if not event.sequence.isdecimal():
+        raise msgspec.ValidationError(f"{event.sequence!r} is no sequence number")
     return Outgoing(
-        sequence=msgspec.convert(event.sequence, int, strict=False),
+        sequence=int(event.sequence),
         channel="events",
         event_id=event.subject,
         cloudevent=structured,

@@ -427,6 +427,16 @@ def test_offsets_of_foreign_commands_are_kept_together(store: Store) -> None:
     assert (store.offset("hub/0"), store.offset("hub/1")) == ("9", "@2026-01-01T00:00:00+00:00")
 
 
+def test_an_answered_command_is_kept(store: Store) -> None:
+    """A refused command that no approval names is remembered for ever, too."""
+    store.set_sinks(["a"])
+    reject(store, outcome("rejected", "unknown-event"), "unknown-event", "1")
+    with pytest.raises(sqlite3.IntegrityError, match="kept for ever"):
+        raw(store).execute("DELETE FROM commands")
+    with pytest.raises(sqlite3.IntegrityError, match="answered once"):
+        raw(store).execute("UPDATE commands SET answer = x'00'")
+
+
 def test_an_unanswered_command_is_not_repeated(store: Store) -> None:
     """A repeated command waits with the first; only the position is kept."""
     store.set_sinks(["a"])

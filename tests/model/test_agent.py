@@ -112,6 +112,33 @@ class AgentMachine(RuleBasedStateMachine):
         self.world.deliver = deliver
         self.step(lambda agent: agent.publisher.step())
 
+    # Whole stories, so that chance need not put them together
+
+    @rule(event=st.sampled_from(EVENTS), key=st.sampled_from(KEYS))
+    def announce_and_ask(self, event: str, key: str) -> None:
+        self.show(event, "Scheduled")
+        self.poll(b"")
+        self.send(key, event, override=False, token=False, life_s=None)
+        for _ in range(len(self.world.queue)):
+            self.take()
+
+    @rule(
+        steps=st.integers(1, 8),
+        what=st.sampled_from(("poll", "take", "approve", "publish")),
+        post=st.sampled_from((200, 429, None)),
+    )
+    def die_during(self, steps: int, what: str, post: int | None) -> None:
+        self.world.steps_to_live = steps
+        match what:
+            case "poll":
+                self.poll(b"")
+            case "take":
+                self.take()
+            case "approve":
+                self.approve(post)
+            case _:
+                self.publish(10**9)
+
     # What the world does to it
 
     @rule(seconds=st.sampled_from((1.0, 20.0, 400.0)))
@@ -255,7 +282,7 @@ class RepostingMachine(AgentMachine):
 
 
 QUICK = settings(
-    max_examples=60,
+    max_examples=100,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -172,6 +172,17 @@ def test_a_flipped_bit_in_the_file_never_posts_again(
     assert harms(path, folder / "damaged", "", count) == []
 
 
+def test_an_undamaged_ledger_is_used(folder: Path, original: Path) -> None:
+    """The tests here can fail: without damage nothing is refused and nothing moved aside."""
+    path = closed_after(len(STORY), original)
+    store = Store.open(path, now=NOW, vm_id="vm-1")
+    found = (store.pending(), store.audit(), store.parked(), store.entries(), store.accepted())
+    store.close()
+
+    assert not store.ledger_lost
+    assert [len(part) for part in found] == [1, 8, 1, 4, 0]
+
+
 def test_a_flipped_bit_in_the_wal_never_posts_again(folder: Path, original: Path) -> None:
     """SQLite drops a damaged WAL from there on; what `sending` needs is in the file by then."""
     path = killed_after(len(STORY) - 3, original)
@@ -210,6 +221,7 @@ def test_a_lost_wal_does_not_stop_the_stream(folder: Path, original: Path) -> No
         "UPDATE posts SET waived = 1 WHERE event_id = 'event-1'",
         "UPDATE posts SET event_id = 'event-0' WHERE event_id = 'event-1'",
         "DELETE FROM posts WHERE event_id = 'event-1'",
+        "UPDATE commands SET key = 'other' WHERE key = 'key-1'",
         "CREATE TABLE more (x)",
     ],
 )

@@ -243,6 +243,14 @@ def test_fingerprint_order_of_keys_does_not_matter() -> None:
     )
 
 
+def test_fingerprint_tells_one_body_from_another() -> None:
+    """A key that comes with other data is reused, not repeated."""
+    one, other = {"eventId": "a"}, {"eventId": "a", "override": ["in-doubt"]}
+
+    assert fingerprint(one) != fingerprint(other)
+    assert fingerprint(one) != fingerprint({"eventId": "b"})
+
+
 names = st.sampled_from([*command_fields(), "time", "datacontenttype", "idempotencykey"])
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
