@@ -86,5 +86,23 @@ $(VENV)/.wheels: requirements.txt deploy/extension/requirements-pip.txt $(VENV)/
 	$(BIN)/python deploy/extension/build.py --fetch-only here
 	touch $@
 
+# The long proofs; samples of them run in `make test`.
+.PHONY: test-crash test-power test-model test-mutants soak
+test-crash: $(VENV)/.installed $(VENV)/.apt
+	$(BIN)/python -m tests.crash.run
+	$(BIN)/python -m pytest tests/crash -m slow
+
+test-power: $(VENV)/.installed
+	$(BIN)/python -m pytest tests/power -m slow
+
+test-model: $(VENV)/.installed
+	$(BIN)/python -m pytest tests/model -m slow
+
+test-mutants: $(VENV)/.installed $(VENV)/.apt
+	$(BIN)/python -m tests.mutants.run
+
+soak: $(VENV)/.installed $(VENV)/.apt
+	$(BIN)/python -m tests.soak.run
+
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,70 +1,49 @@
-"""The real agent, with counting proxies around store and POST; dies at the n-th step.
+"""The real agent with its real transports in a fresh process, hit at one step.
 
-Usage: python -m tests.crash.child CONFIG KILL_AT (0: live on). Product code has no hooks.
+Usage: python -m tests.crash.child CONFIG ACTION AT (0: never).
 """
 
 import asyncio
-import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
 from typing import Any
 
-from bridge import app, configfile, log, start_request
-from bridge.store import Store
-from bridge.transports.stdout import StdoutSink
-
-WRITES = (
-    "recover",
-    "record",
-    "accept",
-    "answer",
-    "replay",
-    "begin_post",
-    "finish_post",
-    "reject_accepted",
-    "mark_sent",
-    "set_identity",
-    "set_sinks",
-)
+from bridge import app, configfile, log
+from bridge.transports import Incoming, Outgoing
+from bridge.transports.mqtt import MqttTransport
+from tests.crash.steps import Steps, install
 
 
-class Steps:
-    def __init__(self, kill_at: int) -> None:
-        self._kill_at = kill_at
-        self._count = 0
+def step_around_mqtt(steps: Steps) -> None:
+    """Around a publish and its PUBACK, and around the PUBACK of a command."""
+    publish, commands = MqttTransport.publish, MqttTransport.commands
 
-    def step(self) -> None:
-        self._count += 1
-        if self._count == self._kill_at:
-            os._exit(9)
+    async def stepping(self: MqttTransport, batch: Sequence[Outgoing]) -> None:
+        steps.step()
+        await publish(self, batch)
+        steps.step()
 
-    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            self.step()
-            result = function(*args, **kwargs)
-            self.step()
-            return result
+    async def stepping_commands(self: MqttTransport) -> Any:
+        async for incoming in commands(self):
+            steps.step()
+            yield Incoming(
+                wire=incoming.wire,
+                ack=steps.around(incoming.ack),
+                reply_topic=incoming.reply_topic,
+                correlation=incoming.correlation,
+                position=incoming.position,
+            )
 
-        return wrapped
-
-    def around_async(self, function: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
-        async def wrapped(*args: Any, **kwargs: Any) -> Any:
-            self.step()
-            result = await function(*args, **kwargs)
-            self.step()
-            return result
-
-        return wrapped
+    MqttTransport.publish = stepping  # type: ignore[method-assign]
+    MqttTransport.commands = stepping_commands  # type: ignore[method-assign]
 
 
 def main() -> None:
-    config, steps = configfile.load(sys.argv[1]), Steps(int(sys.argv[2]))
+    config = configfile.load(sys.argv[1])
+    steps = Steps(sys.argv[2], int(sys.argv[3]))
     log.configure(config.log)
-    for name in WRITES:
-        setattr(Store, name, steps.around(getattr(Store, name)))
-    connection = start_request.StartRequestConnection
-    connection.post = steps.around_async(connection.post)  # type: ignore[method-assign]
-    StdoutSink.publish = steps.around_async(StdoutSink.publish)  # type: ignore[method-assign]
+    install(steps)
+    step_around_mqtt(steps)
     asyncio.run(app.run(config))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from tests.crash.scripted import statuses, transitions
+from tests.crash.scripted import answered_keys, transitions
 from tests.support.scripted_imds import Action, Request, ScriptedImds, answer
 
 EVENT_ID = "602D9444-D2CD-49C7-8624-8643E7171297"
@@ -67,9 +67,7 @@ class CountingImds:
         seen = transitions(folder)
         if "started" in seen:
             return {"DocumentIncarnation": 3, "Events": []}
-        started = bool({"approved", "in-doubt", "confirmed"} & set(statuses(folder))) or any(
-            line.endswith("refused") and " 429 " not in line for line in posts(folder)
-        )
+        started = "a" in answered_keys(folder)
         entry = {
             "EventId": EVENT_ID,
             "EventType": "Reboot",

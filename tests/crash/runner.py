@@ -12,6 +12,7 @@ import shutil
 import signal
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -74,6 +75,7 @@ class Runner:
         os.kill(self._imds, signal.SIGKILL)
         os.waitpid(self._imds, 0)
         shutil.rmtree(self._root, ignore_errors=True)
+        gc.unfreeze()
 
     @contextlib.contextmanager
     def run(self, schedule: Schedule) -> Iterator[tuple[Path, list[Life]]]:
@@ -112,7 +114,7 @@ class Runner:
             steps = Steps(*hit)
             install(steps)
             ScriptedAssembly.transport = ScriptedTransport(folder, steps)
-            loops.Assembly = ScriptedAssembly  # type: ignore[misc]
+            loops.Assembly = ScriptedAssembly  # type: ignore[attr-defined]
             endpoint = f"http://127.0.0.1:{self._port}/{behaviour}/{folder.name}"
             config = make_config(endpoint, folder)
             log.configure(config.log)
@@ -120,8 +122,6 @@ class Runner:
             (folder / "steps").write_text(str(steps.count))
             code = 0
         except BaseException:  # noqa: BLE001 - the log is all that is left of a child
-            import traceback  # noqa: PLC0415
-
             os.write(2, traceback.format_exc().encode())
         finally:
             os._exit(code)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge import app, approver, intake, start_request
-from bridge.store import Store, opening
+from bridge.store import Store, connection, opening
 
 WRITES = (
     "recover",
@@ -120,7 +120,7 @@ def install(steps: Steps) -> None:
         setattr(Store, name, steps.around(getattr(Store, name)))
     _step_in_transactions(steps)
     _step_around_the_post(steps)
-    app.SystemClock = lambda: steps.clock  # type: ignore[assignment, misc]
+    app.SystemClock = lambda: steps.clock  # type: ignore[assignment, misc, return-value]
     # Only to save time: what is waited for is as it is.
     approver._RETRY_S_MIN = 0.01
     approver._FROZEN_S = FROZEN_S
@@ -128,7 +128,7 @@ def install(steps: Steps) -> None:
 
 
 def _step_in_transactions(steps: Steps) -> None:
-    connect = opening.connect_file
+    connect = connection.connect_file
 
     def on_sql(sql: str) -> None:
         if sql.startswith(("BEGIN", "COMMIT", "PRAGMA wal_checkpoint")):
@@ -139,12 +139,12 @@ def _step_in_transactions(steps: Steps) -> None:
         raw.set_trace_callback(on_sql)
         return raw
 
-    opening.connect_file = traced
+    opening.connect_file = traced  # type: ignore[attr-defined]
 
 
 def _step_around_the_post(steps: Steps) -> None:
-    connection = start_request.StartRequestConnection
-    connection.post = steps.around_async(connection.post)  # type: ignore[method-assign]
+    one_shot = start_request.StartRequestConnection
+    one_shot.post = steps.around_async(one_shot.post)  # type: ignore[method-assign]
     connect = start_request.connect
 
     async def stepping(*args: Any) -> start_request.StartRequestConnection:
@@ -154,4 +154,4 @@ def _step_around_the_post(steps: Steps) -> None:
         steps.step()
         return made
 
-    start_request.connect = stepping
+    start_request.connect = stepping  # type: ignore[assignment]
