@@ -13,7 +13,15 @@ from bridge.errors import StoreError
 from bridge.store.connection import Database
 from bridge.store.figures import WithFigures
 from bridge.store.opening import get_meta, new_ledger_id, set_meta
-from bridge.store.rows import Confirmation, Draft, ParkedRow, Position, to_text
+from bridge.store.rows import (
+    Confirmation,
+    Draft,
+    ParkedRow,
+    Position,
+    outgoing_row,
+    pending_row,
+    to_text,
+)
 from bridge.transports import Outgoing
 
 
@@ -103,7 +111,7 @@ class Outbox(WithFigures):
         """The newest CloudEvent of every pending event, oldest first."""
         with self._database.reading() as raw:
             rows = raw.execute("SELECT newest FROM pending WHERE newest IS NOT NULL").fetchall()
-            found = [_newest(row["newest"]) for row in rows]
+            found = [pending_row(row["newest"]) for row in rows]
         return sorted(found, key=lambda outgoing: outgoing.sequence)
 
     def set_sinks(self, names: Collection[str]) -> None:
@@ -126,7 +134,7 @@ class Outbox(WithFigures):
             sink,
             limit,
         )
-        return [_outgoing(row) for row in rows]
+        return [outgoing_row(row) for row in rows]
 
     def mark_sent(self, sink: str, sequence: int) -> None:
         with self._database.transaction() as db:
@@ -279,28 +287,3 @@ def _advance(db: sqlite3.Connection, sink: str, sequence: int) -> None:
 
 def _trim(db: sqlite3.Connection) -> None:
     db.execute("DELETE FROM outbox WHERE sequence <= (SELECT min(sequence) FROM cursors)")
-
-
-def _newest(structured: bytes) -> Outgoing:
-    event = cloudevents.decode(structured)
-    if not event.sequence.isdecimal():
-        raise msgspec.ValidationError(f"{event.sequence!r} is no sequence number")
-    return Outgoing(
-        sequence=int(event.sequence),
-        channel="events",
-        event_id=event.subject,
-        cloudevent=structured,
-    )
-
-
-def _outgoing(row: Any) -> Outgoing:
-    return Outgoing(
-        sequence=row["sequence"],
-        channel=row["channel"],
-        event_id=row["event_id"],
-        cloudevent=row["cloudevent"],
-        ends=bool(row["ends"]),
-        reply_topic=row["reply_topic"],
-        correlation=row["correlation"],
-        created_at=datetime.fromisoformat(row["created_at"]),
-    )

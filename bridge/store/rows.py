@@ -5,7 +5,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from bridge.core import cloudevents
 from bridge.core.cloudevents import Channel, CloudEvent
+from bridge.transports import Outgoing
 
 PostState = Literal["approved", "rejected", "in-doubt", "accepted"]
 Position = tuple[str, str]  # (command source, offset)
@@ -88,4 +90,29 @@ def accepted_row(row: Any, command: CommandRow) -> AcceptedRow:
         override=bool(row["override"]),
         expires_at=command.expires_at,
         command=command,
+    )
+
+
+def pending_row(structured: bytes) -> Outgoing:
+    event = cloudevents.decode(structured)
+    if not event.sequence.isdecimal():
+        raise msgspec.ValidationError(f"{event.sequence!r} is no sequence number")
+    return Outgoing(
+        sequence=int(event.sequence),
+        channel="events",
+        event_id=event.subject,
+        cloudevent=structured,
+    )
+
+
+def outgoing_row(row: Any) -> Outgoing:
+    return Outgoing(
+        sequence=row["sequence"],
+        channel=row["channel"],
+        event_id=row["event_id"],
+        cloudevent=row["cloudevent"],
+        ends=bool(row["ends"]),
+        reply_topic=row["reply_topic"],
+        correlation=row["correlation"],
+        created_at=datetime.fromisoformat(row["created_at"]),
     )
