@@ -16,7 +16,7 @@ from bridge.approver import cut_short
 from bridge.assembly import load_verify
 from bridge.clock import Clock, SystemClock
 from bridge.config import Config
-from bridge.errors import BridgeError, ImdsUnavailable
+from bridge.errors import BridgeError, ImdsUnavailable, StoreError
 from bridge.guest_heartbeat import GuestHeartbeat
 from bridge.http import HttpServer
 from bridge.imds import Identity, ImdsClient
@@ -115,7 +115,10 @@ class Agent:
         raw = self._store.identity()
         if raw is None:
             return
-        self._identity = Identity.from_json(raw)
+        try:
+            self._identity = Identity.from_json(raw)
+        except StoreError as error:
+            raise self._store.condemn(str(error)) from error
         vm, now = self._identity.vm, self._clock.now()
         in_doubt = self._store.recover(now, lambda row: cut_short(row, vm, now))
         if in_doubt:

@@ -121,6 +121,10 @@ class AgentProcess:
                 command, stderr=log, stdout=log, env=os.environ | environment
             )
 
+    def start_with_log(self, descriptor: int) -> None:
+        command = [sys.executable, "-m", "bridge", "run", "--config", str(self._config)]
+        self._process = subprocess.Popen(command, stderr=descriptor, stdout=descriptor)
+
     def signal(self, number: signal.Signals) -> None:
         assert self._process
         self._process.send_signal(number)

@@ -39,6 +39,11 @@ class Mosquitto:
     def kill(self) -> None:
         self._end(lambda process: process.kill())
 
+    def signal(self, number: int) -> None:
+        """SIGSTOP and SIGCONT: a broker that is there and does nothing."""
+        assert self._process
+        self._process.send_signal(number)
+
     def restart(self) -> None:
         self.stop()
         self.start()
