@@ -2,6 +2,7 @@
 -- PRAGMA user_version is the schema's version; bridge/store/migrations.py moves older files up.
 
 -- Facts about the ledger itself: ledger_id, sequence, vm_id, identity, snapshot and the like.
+-- `schema` is a digest of the tables and triggers below: a migration has to write it anew.
 CREATE TABLE meta (
   name  TEXT PRIMARY KEY,
   value BLOB NOT NULL

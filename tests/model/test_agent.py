@@ -281,13 +281,15 @@ class RepostingMachine(AgentMachine):
     in_doubt = "repost"
 
 
+# The same lives every time, so that a red run is about the change; the long run draws new ones.
 QUICK = settings(
-    max_examples=100,
+    max_examples=80,
+    derandomize=True,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
-LONG = settings(QUICK, max_examples=4000, stateful_step_count=60)
+LONG = settings(QUICK, max_examples=4000, stateful_step_count=60, derandomize=False)
 
 
 @pytest.mark.timeout(300)
