@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -281,15 +281,19 @@ class RepostingMachine(AgentMachine):
     in_doubt = "repost"
 
 
-# The same lives every time, so that a red run is about the change; the long run draws new ones.
+# The same lives every time, so that a red run is about the change; the long run draws new ones,
+# and looks for the shortest that fails.
 QUICK = settings(
     max_examples=80,
     derandomize=True,
+    phases=(Phase.explicit, Phase.generate),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
-LONG = settings(QUICK, max_examples=4000, stateful_step_count=60, derandomize=False)
+LONG = settings(
+    QUICK, max_examples=4000, stateful_step_count=60, derandomize=False, phases=tuple(Phase)
+)
 
 
 @pytest.mark.timeout(300)

@@ -42,7 +42,7 @@ def attack(fault: Mutant) -> str:
         try:
             done = run_test(fault.killer, Path(directory))
         except subprocess.TimeoutExpired:
-            return ""  # it hangs: found, if not elegantly
+            return f"no verdict within {SECONDS_MAX} s"
         if done.returncode == 1:
             return ""
         why = "survived" if done.returncode == 0 else f"pytest says {done.returncode}"
