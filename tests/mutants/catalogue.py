@@ -26,7 +26,7 @@ STORE_FAULTS: tuple[Mutant, ...] = (
     ),
     mutant(
         "commits are not synced (OFF)",
-        POWER,
+        f"{STORE}::test_a_commit_is_on_the_disk",
         ("store/connection.py", "PRAGMA synchronous = FULL", "PRAGMA synchronous = OFF"),
         ("store/connection.py", "SYNCHRONOUS_FULL = 2", "SYNCHRONOUS_FULL = 0"),
     ),
