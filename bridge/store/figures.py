@@ -1,6 +1,7 @@
-"""What a look at the agent asks of the store: counts and ages, no rows."""
+"""What a look at the agent asks of the store: counts and ages, and the audit."""
 
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -14,6 +15,15 @@ _SINKS = """
 SELECT c.sink, count(o.sequence) AS outbox, min(o.created_at) AS oldest,
        (SELECT count(*) FROM parked AS p WHERE p.sink = c.sink) AS parked
 FROM cursors AS c LEFT JOIN outbox AS o ON o.sequence > c.sequence GROUP BY c.sink
+"""
+
+_AUDIT = """
+SELECT c.key, c.command_id, c.source, c.event_id, c.why, c.rule, c.status, c.reason,
+       c.http_status, c.received_at, c.expires_at, c.answered_at,
+       p.number AS post, p.began_at, p.ended_at, p.http_status AS post_http_status,
+       p.result, p.counted, p.waived
+FROM commands AS c LEFT JOIN posts AS p ON p.key = c.key
+ORDER BY c.received_at, c.key, p.number
 """
 
 
@@ -49,3 +59,8 @@ class WithFigures:
             in_doubt_since=msgspec.convert(since.get("in-doubt"), datetime | None),
             sinks={row["sink"]: msgspec.convert(dict(row), SinkFigures) for row in sinks},
         )
+
+    def audit(self) -> list[dict[str, Any]]:
+        """Every command with its POSTs, oldest first."""
+        with self._database.reading() as raw:
+            return [dict(row) for row in raw.execute(_AUDIT)]

@@ -40,15 +40,6 @@ from bridge.transports import Outgoing
 
 UNCOUNTED_STATUSES = REFUSED_STATUSES | {429}
 
-_AUDIT = """
-SELECT c.key, c.command_id, c.source, c.event_id, c.why, c.rule, c.status, c.reason,
-       c.http_status, c.received_at, c.expires_at, c.answered_at,
-       p.number AS post, p.began_at, p.ended_at, p.http_status AS post_http_status,
-       p.result, p.counted, p.waived
-FROM commands AS c LEFT JOIN posts AS p ON p.key = c.key
-ORDER BY c.received_at, c.key, p.number
-"""
-
 
 class Store(Outbox):
     @classmethod
@@ -86,10 +77,6 @@ class Store(Outbox):
         """How many commands were found good since then. Others are answered as they come."""
         with self._database.reading() as raw:
             return count_accepted(raw, moment)
-
-    def audit(self) -> list[dict[str, Any]]:
-        """Every command with its POSTs, oldest first."""
-        return [dict(row) for row in self._all(_AUDIT)]
 
     def accept(
         self,

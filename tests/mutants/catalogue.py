@@ -16,6 +16,9 @@ DECIDE = "tests/unit/test_decide.py"
 COMMANDS = "tests/unit/test_commands.py"
 POST = "tests/integration/test_start_request.py"
 DAMAGE = "tests/power/test_damage.py"
+SIGNED = "tests/integration/test_signed_commands.py"
+SIGNATURES = "tests/integration/test_signatures.py"
+SIGNING = "tests/unit/test_signing.py"
 
 STORE_FAULTS: tuple[Mutant, ...] = (
     mutant(
@@ -407,14 +410,14 @@ APPROVER_FAULTS: tuple[Mutant, ...] = (
         CRASH_MODEL,
         (
             "intake.py",
-            "                await self._decide(incoming, command)\n",
-            "                incoming.ack()\n                await self._decide(incoming, command)\n                return\n",
+            "            await self._decide(incoming, command)\n        else:",
+            "            incoming.ack()\n            await self._decide(incoming, command)\n            return\n        else:",
         ),
     ),
     mutant(
         "retained commands are obeyed",
         f"{INTAKE}::test_intake_retained_command_is_refused_unread",
-        ("intake.py", "        if incoming.wire.retained:", "        if False:"),
+        ("intake.py", "        if wire.retained:", "        if False:"),
     ),
     mutant(
         "a row is marked before the broker has it",
@@ -592,7 +595,7 @@ DECISION_FAULTS: tuple[Mutant, ...] = (
     mutant(
         "a time without a zone is taken",
         f"{COMMANDS}::test_decode_bad_field_is_malformed_and_named",
-        ("core/commands.py", "    if moment.tzinfo is None:", "    if False:"),
+        ("core/commands.py", "    if not re.fullmatch(RFC_3339, text):", "    if not text:"),
     ),
     mutant(
         "the last of two equal properties wins",
@@ -670,4 +673,70 @@ POST_FAULTS: tuple[Mutant, ...] = (
     ),
 )
 
-MUTANTS = (*STORE_FAULTS, *APPROVER_FAULTS, *DECISION_FAULTS, *POST_FAULTS)
+SIGNATURE_FAULTS: tuple[Mutant, ...] = (
+    mutant(
+        "an unsigned command is believed",
+        f"{SIGNED}::test_bad_signature_changes_nothing_and_uses_up_no_key",
+        (
+            "intake.py",
+            "if isinstance(parts, Parts) and self._verify:",
+            'if isinstance(parts, Parts) and self._verify and "dssematerial" in parts.attributes:',
+        ),
+    ),
+    mutant(
+        "any signature is good",
+        f"{SIGNATURES}::test_stranger_is_refused_even_under_a_trusted_name",
+        (
+            "signatures.py",
+            "        except InvalidSignature:\n            return False\n",
+            "        except InvalidSignature:\n            return True\n",
+        ),
+    ),
+    mutant(
+        "an unknown key is trusted",
+        f"{SIGNATURES}::test_stranger_is_refused_even_under_a_trusted_name",
+        (
+            "signatures.py",
+            "        if key is None:\n            return False\n",
+            "        if key is None:\n            return True\n",
+        ),
+    ),
+    mutant(
+        "a revoked key is believed",
+        f"{SIGNATURES}::test_revocation_counts_at_once_and_can_be_taken_back",
+        (
+            "signatures.py",
+            "(name for name in good if name not in revoked)",
+            "(name for name in good)",
+        ),
+    ),
+    mutant(
+        "without the list of revoked keys all are believed",
+        f"{SIGNATURES}::test_revocation_file_that_cannot_be_read_stops_everything",
+        (
+            "signatures.py",
+            "        except ConfigError as error:\n            return Unverified(str(error))\n",
+            "        except ConfigError:\n            revoked = frozenset()\n",
+        ),
+    ),
+    mutant(
+        "the signature need not fit the command",
+        f"{SIGNING}::test_covered_any_changed_attribute_is_refused",
+        (
+            "core/signing.py",
+            'if not hmac.compare_digest(_digest_of(signed.get("core")), _core_digest(parts)):',
+            "if False:",
+        ),
+    ),
+    mutant(
+        "expiry and key need not be signed",
+        f"{SIGNING}::test_covered_a_deciding_extension_must_be_signed",
+        (
+            "core/signing.py",
+            "        if name not in names and not _is_empty(parts.attributes.get(name)):",
+            "        if False:",
+        ),
+    ),
+)
+
+MUTANTS = (*STORE_FAULTS, *APPROVER_FAULTS, *DECISION_FAULTS, *POST_FAULTS, *SIGNATURE_FAULTS)
