@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 
 from bridge.assembly import Assembly
+from bridge.clock import Clock
 from bridge.core.cloudevents import CloudEvent
 from bridge.core.commands import Wire
-from bridge.transports import CommandSource, Incoming, Outgoing, Sink
+from bridge.transports import ConnectedSource, Incoming, Outgoing, Sink
 from tests.crash.steps import Steps
 
 ENDS = {"completed", "canceled", "ended"}
@@ -79,7 +80,7 @@ class ScriptedAssembly(Assembly):
     def sinks(self, **_: Any) -> dict[str, Sink]:
         return {"scripted": self.transport}
 
-    def source(self, sinks: dict[str, Sink]) -> CommandSource | None:
+    def source(self, sinks: dict[str, Sink], clock: Clock) -> ConnectedSource | None:
         return self.transport
 
 

@@ -148,6 +148,7 @@ STORY: tuple[Call, ...] = (
     finish(2, None),
     reject(3),
     lambda store: store.replay("bad-3", now=NOW, position=("hub/0", "30")),
+    lambda store: store.keep_offsets([("hub/0", "31"), ("hub/1", "7")]),
     accept(2, key="again", override=True),
     begin(2),
     recover,
@@ -181,6 +182,7 @@ def signature(store: Store) -> tuple[Any, ...]:
         [tuple(map(str, line)) for line in audit],
         rows,
         store.offset("hub/0"),
+        store.offset("hub/1"),
         [(row.sink, row.sequence) for row in store.parked()],
     )
 
