@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.e2e.test_signed import Keys
+from tests.e2e.test_signed import command as signable
 from tests.support.eventhubs_server import EventHubsServer
 
 EVENT_ID = "602D9444-D2CD-49C7-8624-8643E7171297"
@@ -71,8 +73,8 @@ class Agent:
         bodies = [msgspec.json.decode(e.body) for e in self.hubs.hub(EVENTS_HUB).events()]
         return sum(bool(body["data"].get("replay")) for body in bodies)
 
-    def send(self, sent: dict[str, Any], partition_key: str | None = "web_3") -> None:
-        body = msgspec.json.encode(sent)
+    def send(self, sent: dict[str, Any] | bytes, partition_key: str | None = "web_3") -> None:
+        body = sent if isinstance(sent, bytes) else msgspec.json.encode(sent)
         self.hubs.hub(COMMANDS_HUB).put(body, partition_key=partition_key)
 
     def cpu_s(self) -> float:
@@ -241,6 +243,23 @@ async def test_events_by_mqtt_and_commands_by_event_hubs(
     assert outcome["data"]["status"] == "approved"
     assert not agent.hubs.hub(EVENTS_HUB).events()
     assert await asyncio.to_thread(agent.process.stop) == 0
+
+
+async def test_signed_command_from_a_hub_approves_and_an_unsigned_one_does_not(
+    make_agent: MakeAgent, imds: Any, until: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Trusted keys mean the same on every transport."""
+    keys = Keys(tmp_path / "keys")
+    agent = make_agent()
+    agent.process.start(SEBRIDGE_COMMANDS__TRUSTED_KEYS=f'["{keys.public}"]')
+    imds.show(entry())
+    await until(lambda: agent.seen("event"))
+    agent.send(command("unsigned"))
+    await until(lambda: ("rejected", "bad-signature") in agent.outcomes())
+    agent.send(keys.sign(signable("signed")))
+    await until(lambda: ("approved", "") in agent.outcomes())
+
+    assert [EVENT_ID] == imds.posts
 
 
 async def test_dead_sink_holds_back_no_other(
