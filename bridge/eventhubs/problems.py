@@ -4,6 +4,8 @@ The library's exceptions end here. It has no type for "missing role" or "unknown
 condition and the service's own words decide.
 """
 
+import re
+
 import msgspec
 from azure.core.exceptions import AzureError
 from azure.eventhub.exceptions import EventHubError
@@ -46,9 +48,9 @@ def explain(error: BaseException, *, hub: str, host: str, by_identity: bool) -> 
             "it, and that the identity or key may listen (role Azure Event Hubs Data Receiver).",
         )
     said, condition = _said(error), condition_of(error)
-    if "401" in said or "claim(s)" in said or condition == "unauthorized-access":
+    if re.search(r"\b401\b", said) or "claim(s)" in said or condition == "unauthorized-access":
         return _explain_refusal(said, hub, host, by_identity=by_identity)
-    if "404" in said or condition == "not-found":
+    if re.search(r"\b404\b", said) or condition == "not-found":
         return Problem(
             f"{host} knows no hub {hub}: {said}",
             "Create the hub, or correct eventhubs.events_hub and eventhubs.commands_hub.",

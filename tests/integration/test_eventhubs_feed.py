@@ -13,6 +13,7 @@ import pytest
 
 from bridge.config import Commands, Config, Events
 from bridge.errors import SinkRejected, SinkUnavailable
+from bridge.eventhubs.problems import explain
 from bridge.feeds import Feed, Received
 from bridge.feeds.eventhubs import EventHubsFeed, EventHubsSender
 from bridge.feeds.mixed import MixedFeed
@@ -243,6 +244,14 @@ async def test_check_says_what_works(hubs: EventHubsHarness) -> None:
         ("commands hub", True, ""),
     ]
     assert not hubs.seen()
+
+
+def test_explain_takes_a_port_for_no_status() -> None:
+    """A port such as 40401 in the operating system's words is neither a 401 nor a 404."""
+    refused = OSError("Connect call failed ('127.0.0.1', 40401)")
+    problem = explain(refused, hub="h", host="n", by_identity=False)
+
+    assert "port 5671" in problem.remedy
 
 
 async def test_check_names_each_failure_and_its_remedy(
