@@ -5,7 +5,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
@@ -102,4 +102,17 @@ def _explain(error: msgspec.ValidationError) -> str:
     if unknown:
         name = f"{place}.{unknown[1]}" if place else unknown[1]
         return f"{name}: unknown key; config/bridge.example.toml lists all"
+    value = re.fullmatch(r"Invalid enum value (.+)", what)
+    if value:
+        return f"{place}: {value[1]} is none of {', '.join(map(repr, _choices(place)))}"
     return f"{place}: {what}" if place else what
+
+
+def _choices(place: str) -> tuple[str, ...]:
+    """What may stand at a place such as `events.sinks[0]`."""
+    hint: Any = Config
+    for name in place.split("."):
+        hint = get_type_hints(hint)[name.partition("[")[0]]
+        if name.endswith("]"):
+            hint = get_args(hint)[0]
+    return get_args(hint)
