@@ -5,12 +5,14 @@ Exit codes: 0 fine, 1 failed, 2 bad usage or configuration; `approve` adds 3 and
 
 import argparse
 import asyncio
+import logging
 import signal
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from typing import Any
+from http.client import HTTPException
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,6 +22,9 @@ from bridge.errors import BridgeError, ConfigError
 from bridge.version import VERSION
 
 DEFAULT_CONFIG = "/etc/sebridge/config.toml"
+_Answer = TypeVar("_Answer")
+_PORT_MAX = 65_535
+_SECONDS_MAX = 31_536_000.0  # a year, as in the configuration
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -46,7 +51,9 @@ def _parser() -> argparse.ArgumentParser:
 
     def add(name: str, function: Callable[[argparse.Namespace], int], text: str) -> Any:
         command = commands.add_parser(name, help=text, description=text)
-        command.add_argument("--config", default=DEFAULT_CONFIG, help="the TOML file")
+        command.add_argument(
+            "--config", metavar="FILE", default=DEFAULT_CONFIG, help="TOML; default: %(default)s"
+        )
         command.set_defaults(function=function)
         return command
 
@@ -55,41 +62,72 @@ def _parser() -> argparse.ArgumentParser:
     watch.add_argument("--json", action="store_true", help="one CloudEvent a line")
     add("console", _console, "the fleet's web console, until SIGTERM")
     approve = add("approve", _approve, "approve an event and wait for the outcome")
-    approve.add_argument("event_id", metavar="EVENT_ID")
-    approve.add_argument("--vm", default="", help="the VM to ask; default: the event's leader")
-    approve.add_argument("--key", default="", help="idempotency key; default: a new one")
-    approve.add_argument("--reason", default="", help="why, for the audit trail")
-    approve.add_argument("--key-file", default="", help="sign with this private key (PEM)")
-    approve.add_argument("--timeout", type=float, default=60.0, metavar="S")
+    _add_approve_arguments(approve.add_argument)
     for name, function, text in (
         ("status", _status, "on the VM: pending events, outbox, last poll, connections"),
         ("audit", _audit, "on the VM: the approval ledger"),
     ):
-        add(name, function, text).add_argument("--json", action="store_true")
-    simulate = commands.add_parser("simulate", help="the IMDS and scale-set simulator")
+        as_json = "one JSON value a line"
+        add(name, function, text).add_argument("--json", action="store_true", help=as_json)
     from bridge.simulator import command as simulator  # noqa: PLC0415
 
+    text = simulator.DESCRIPTION
+    simulate = commands.add_parser("simulate", help=text, description=text)
     simulator.add_arguments(simulate)
     simulate.set_defaults(function=simulator.run)
     doctor = add("doctor", _doctor, "check IMDS, clock, ledger, broker and topics; say what to do")
     doctor.add_argument("--json", action="store_true", help="one finding a line")
-    text = "everything on one machine, with a story to watch: simulator, broker, agents"
+    text = "everything on one machine, with a story to watch: simulator, broker, agents, console"
     demo = commands.add_parser("demo", help=text, description=text)
     demo.add_argument("--headless", action="store_true", help="plain lines instead of a screen")
-    demo.add_argument("--duration", type=float, default=0.0, metavar="S", help="0: until Ctrl-C")
-    demo.add_argument("--port", type=int, default=0, help="of the MQTT broker; 0: any free one")
+    demo.add_argument("--duration", type=_seconds, metavar="S", help="default: until Ctrl-C")
+    demo.add_argument("--port", type=_port, default=0, help="of the MQTT broker; 0: any free one")
     demo.set_defaults(function=_demo)
-    keys = commands.add_parser("keys", help="keys for signed commands")
+    text = "keys for signed commands"
+    keys = commands.add_parser("keys", help=text, description=text)
     from bridge import keys as key_files  # noqa: PLC0415
 
     key_files.add_arguments(keys, DEFAULT_CONFIG)
-    service = commands.add_parser("service", help="install, start, stop, remove the agent here")
+    text = "install, start, stop, remove the agent here"
+    service = commands.add_parser("service", help=text, description=text)
     from bridge.service import command as service_command  # noqa: PLC0415
 
     service_command.add_arguments(service)
     service.set_defaults(function=service_command.run)
     add("check-config", _check_config, "validate; print what is in force, secrets masked")
     return parser
+
+
+def _add_approve_arguments(add: Callable[..., object]) -> None:
+    add("event_id", metavar="EVENT_ID", type=_not_empty)
+    add("--vm", metavar="NAME", default="", help="the VM to ask; default: the event's leader")
+    add("--key", default="", help="idempotency key; default: a new one")
+    add("--reason", metavar="TEXT", default="", help="why, for the audit trail")
+    add("--key-file", metavar="FILE", default="", help="sign with this private key (PEM)")
+    text = "for the outcome, and until the command expires; default: %(default)g"
+    add("--timeout", type=_seconds, default=60.0, metavar="S", help=text)
+
+
+def _not_empty(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty")
+    return text
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= _SECONDS_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    return seconds
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > _PORT_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port (0 to {_PORT_MAX})")
+    return int(text)
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -113,6 +151,8 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 def _watch(args: argparse.Namespace) -> int:
     from bridge import consumer, feed_choice  # noqa: PLC0415
 
+    _leave_complaints_to_the_command()
+
     async def watch() -> None:
         feed = feed_choice.make_feed(configfile.load(args.config))
         await consumer.watch(feed, as_json=args.json)
@@ -132,11 +172,17 @@ def _approve(args: argparse.Namespace) -> int:
         timeout_s=args.timeout,
     )
     config, sign = configfile.load(args.config), keys.signer(args.key_file)
+    _leave_complaints_to_the_command()
 
     async def approve() -> int:
         return await consumer.approve(feed_choice.make_feed(config), request, sign)
 
     return asyncio.run(approve())
+
+
+def _leave_complaints_to_the_command() -> None:
+    """What the feed logs, `watch` and `approve` print by themselves; nobody needs it twice."""
+    logging.getLogger().addHandler(logging.NullHandler())
 
 
 def _console(args: argparse.Namespace) -> int:
@@ -163,7 +209,9 @@ def _print_address(url: str) -> None:
 
 
 def _status(args: argparse.Namespace) -> int:
-    status = _ask_agent(configfile.load(args.config), "/status")
+    status = _ask_agent(configfile.load(args.config), "/status", dict[str, Any])
+    if "poll" not in status:
+        raise BridgeError("what answers at http.listen is no agent: it tells of no poll")
     if args.json:
         print(msgspec.json.encode(status).decode())
         return 0
@@ -174,7 +222,7 @@ def _status(args: argparse.Namespace) -> int:
 
 
 def _audit(args: argparse.Namespace) -> int:
-    rows = _ask_agent(configfile.load(args.config), "/audit")
+    rows = _ask_agent(configfile.load(args.config), "/audit", list[dict[str, Any]])
     if args.json:
         for row in rows:
             print(msgspec.json.encode(row).decode())
@@ -185,7 +233,7 @@ def _audit(args: argparse.Namespace) -> int:
     return 0
 
 
-def _ask_agent(config: Config, path: str) -> Any:
+def _ask_agent(config: Config, path: str, shape: type[_Answer]) -> _Answer:
     """The agent holds its ledger alone, so it is asked rather than the file."""
     if not config.http.listen:
         raise ConfigError("http.listen is empty: the running agent cannot be asked")
@@ -195,9 +243,14 @@ def _ask_agent(config: Config, path: str) -> Any:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(url, timeout=5) as answer:
-            return msgspec.json.decode(answer.read())
-    except (urllib.error.URLError, OSError) as error:
-        raise BridgeError(f"no agent answers at {url}: {error}; is `sebridge run` up?") from error
+            return msgspec.json.decode(answer.read(), type=shape)
+    except (urllib.error.HTTPError, HTTPException, msgspec.DecodeError) as error:
+        raise BridgeError(
+            f"what answers at {url} is no agent: {error}; check http.listen"
+        ) from error
+    except OSError as error:
+        reason = getattr(error, "reason", error)
+        raise BridgeError(f"no agent answers at {url}: {reason}; is `sebridge run` up?") from error
 
 
 def _doctor(args: argparse.Namespace) -> int:
@@ -213,7 +266,7 @@ def _demo(args: argparse.Namespace) -> int:
         raise BridgeError(
             f"the demo needs {error.name}: pip install 'scheduled-events-bridge[demo]'"
         ) from error
-    playing = demo.run(headless=args.headless, duration_s=args.duration, port=args.port)
+    playing = demo.run(headless=args.headless, duration_s=args.duration or 0, port=args.port)
     print(asyncio.run(playing))
     return 0
 

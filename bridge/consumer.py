@@ -41,13 +41,21 @@ class _Found(msgspec.Struct, frozen=True):
 
 
 async def watch(feed: Feed, *, as_json: bool) -> None:
-    """Print events, outcomes and status changes of every VM, until interrupted."""
+    """Print events, outcomes and status changes of every VM, until interrupted.
+
+    As JSON everything is printed, heartbeats and probes, too: programs choose for themselves.
+    """
+    statuses: dict[str, str] = {}
     async with _running(feed):
         complaining = asyncio.create_task(_complain(feed))
         try:
             async for received in feed.received():
-                if received.channel != "pending" and received.payload:
-                    print(_text(received.payload) if as_json else line(received), flush=True)
+                if received.channel == "pending" or not received.payload:
+                    continue
+                if as_json:
+                    print(_text(received.payload), flush=True)
+                elif _is_news(received, statuses):
+                    print(line(received), flush=True)
         finally:
             complaining.cancel()
 
@@ -165,23 +173,39 @@ def _verdict(outcome: OutcomeNotice, notice: EventNotice) -> str:
     scheduled_event = notice.event
     vms = ", ".join(scheduled_event.resources) or notice.vm.name
     words = [f"{outcome.status:<9} {scheduled_event.event_type} of {vms}"]
-    detail = "" if outcome.status == "approved" else outcome.detail  # IMDS says "OK" to that
-    why = ": ".join(word for word in (outcome.reason, detail) if word)
+    why = ": ".join(word for word in (outcome.reason, _detail(outcome)) if word)
     words += [f"({why})"] if why else []
+    words += [f"(rule {outcome.rule!r})"] if outcome.reason == "policy-denied" else []
     words += ["(an earlier answer, repeated)"] if outcome.replay else []
     if outcome.waiting_on:
         words.append(f"(waits for the approval of {', '.join(outcome.waiting_on)})")
     return _printable("  ".join(words))
 
 
+def _detail(outcome: OutcomeNotice) -> str:
+    """What IMDS says to an approval is "OK", which tells nobody anything."""
+    return "" if outcome.status == "approved" else outcome.detail
+
+
+def _is_news(received: Received, statuses: dict[str, str]) -> bool:
+    """A heartbeat that repeats the agent's last status is none."""
+    notice = notices.decode(received.payload)
+    if notice is None or not isinstance(notice.data, StatusNotice):
+        return True
+    before = statuses.get(received.agent)
+    statuses[received.agent] = notice.data.status
+    return before != notice.data.status
+
+
 def line(received: Received) -> str:
     """One message in one line; what cannot be read is shown as it is."""
     notice = notices.decode(received.payload)
-    if notice is None:
+    attributes = notice.attributes if notice else notices.unknown(received.payload)
+    if attributes is None:
         return _text(received.payload)
-    kind = notice.attributes.type.removeprefix("io.sebridge.").removesuffix(".v1")
-    who, what = _who_and_what(notice)
-    return _printable(f"{notice.attributes.time}  {who:<16} {kind:<20} {what}")
+    kind = attributes.type.removeprefix(notices.TYPE_PREFIX).removesuffix(".v1")
+    who, what = _who_and_what(notice) if notice else (attributes.partitionkey, "")
+    return _printable(f"{attributes.time}  {who:<16} {kind:<20} {what}".rstrip())
 
 
 def _who_and_what(notice: Notice) -> tuple[str, str]:
@@ -192,7 +216,7 @@ def _who_and_what(notice: Notice) -> tuple[str, str]:
                 f"  not before {data.not_before}" if data.not_before else ""
             )
         case OutcomeNotice() as data:
-            words = (data.event_id, data.reason, data.detail, data.requested_by)
+            words = (data.event_id, data.reason, _detail(data), data.requested_by)
             who = notice.attributes.partitionkey
             return who, "  ".join(word for word in words if word)
         case StatusNotice() as data:

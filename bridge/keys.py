@@ -12,11 +12,15 @@ from bridge.errors import BridgeError
 
 def add_arguments(parser: argparse.ArgumentParser, default_config: str) -> None:
     actions: Any = parser.add_subparsers(required=True, metavar="ACTION")
-    new = actions.add_parser("new", help="make a new pair of keys in a folder")
-    new.add_argument("folder", metavar="DIR", type=Path)
+    text = "make a new pair of keys in a folder"
+    new = actions.add_parser("new", help=text, description=text)
+    new.add_argument("folder", metavar="DIR", type=Path, help="made if need be")
     new.set_defaults(function=lambda args: _new(args.folder))
-    listing = actions.add_parser("list", help="the keys that this configuration trusts")
-    listing.add_argument("--config", default=default_config, help="the TOML file")
+    text = "the keys that this configuration trusts"
+    listing = actions.add_parser("list", help=text, description=text)
+    listing.add_argument(
+        "--config", metavar="FILE", default=default_config, help="TOML; default: %(default)s"
+    )
     listing.set_defaults(function=lambda args: _list(args.config))
 
 

@@ -14,7 +14,8 @@ from bridge.core.strict_json import NotJson, decode_object
 
 # An event that names a thousand VMs twice is half of this.
 NOTICE_BYTES_MAX = 262_144
-EVENT_TYPE_PREFIX = "io.sebridge.event."
+TYPE_PREFIX = "io.sebridge."
+EVENT_TYPE_PREFIX = f"{TYPE_PREFIX}event."
 ENDINGS = frozenset({"completed", "canceled", "ended"})
 
 # Longer than anything Azure or an agent gives these; a Description is cut at 4096 by the agent.
@@ -119,6 +120,17 @@ def decode(payload: bytes) -> Notice | None:
         return Notice(attributes=attributes, data=msgspec.convert(fields.get("data"), shape))
     except (NotJson, msgspec.ValidationError):
         return None
+
+
+def unknown(payload: bytes) -> Attributes | None:
+    """The attributes of a message that an agent may send and this program does not know."""
+    try:
+        fields = decode_object(payload, bytes_max=NOTICE_BYTES_MAX)
+        attributes = msgspec.convert(fields, Attributes)
+    except (NotJson, msgspec.ValidationError):
+        return None
+    is_ours = attributes.type.startswith(TYPE_PREFIX) and _shape(attributes.type) is None
+    return attributes if is_ours else None
 
 
 def may_be_sent(agent: str, notice: Notice) -> bool:

@@ -3,11 +3,11 @@
 import argparse
 import sys
 
-from bridge.simulator.command import add_arguments, run
+from bridge.simulator.command import DESCRIPTION, add_arguments, run
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="sebridge simulate")
+    parser = argparse.ArgumentParser(prog="sebridge simulate", description=DESCRIPTION)
     add_arguments(parser)
     return run(parser.parse_args())
 

@@ -13,6 +13,7 @@ from bridge.simulator.settings import INSTANCES, Settings, SettingsError, parse_
 EXIT_FINE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
 API_VERSION = "2020-07-01"
+DESCRIPTION = "the IMDS and scale-set simulator, with its control API"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -15,6 +15,7 @@ from bridge.config import Commands, Config, Events, Mqtt
 from bridge.consumer import ApprovalRequest
 from bridge.core.cloudevents import Vm
 from bridge.errors import BridgeError, ConfigError
+from bridge.feeds import Received
 from tests.support.fleet_messages import Publisher, outcome, root_of, vm
 from tests.support.mosquitto import Mosquitto
 
@@ -217,6 +218,51 @@ async def test_watch_prints_lines_that_a_terminal_cannot_be_fooled_with(
     assert ["agent.status", "event.scheduled", "approval.rejected"] == [w.split()[2] for w in lines]
     assert "web_3" in lines[2]
     assert "\x1b" not in printed
+
+
+async def test_watch_tells_changes_and_leaves_heartbeats_out(
+    broker: Mosquitto, publisher: Publisher, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A status that repeats the last one is not printed for people; another one is."""
+    publisher.status(WEB_3)
+    publisher.flush()
+    feed = feed_choice.make_feed(Config(mqtt=Mqtt(host="127.0.0.1", port=broker.port)))
+    watching = asyncio.create_task(consumer.watch(feed, as_json=False))
+    printed = ""
+    try:
+        async with asyncio.timeout(10):
+            while "online" not in printed:
+                await asyncio.sleep(0.02)
+                printed += capsys.readouterr().out
+            publisher.status(WEB_3)
+            publisher.status(WEB_3)
+            publisher.status(WEB_3, "blind")
+            while "blind" not in printed:
+                await asyncio.sleep(0.02)
+                printed += capsys.readouterr().out
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+    assert ["online", "blind"] == [words.split()[-1] for words in printed.splitlines()]
+
+
+def test_line_of_an_unknown_type_is_short() -> None:
+    """A probe of the doctor, or what a newer agent says, is named and not dumped."""
+    probe = {
+        "specversion": "1.0",
+        "id": "doctor.1",
+        "source": "/subscriptions/0000",
+        "type": "io.sebridge.agent.probe.v1",
+        "time": "2026-11-18T06:00:00.000Z",
+        "partitionkey": "web_3",
+        "data": {"sentBy": "sebridge doctor"},
+    }
+    received = Received(
+        channel="events", agent=root_of("web_3"), payload=msgspec.json.encode(probe)
+    )
+
+    assert "2026-11-18T06:00:00.000Z  web_3            agent.probe" == consumer.line(received)
 
 
 def test_make_feed_without_a_broker_is_a_config_error() -> None:

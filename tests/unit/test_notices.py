@@ -129,3 +129,18 @@ def test_approval_command_without_a_token_sends_none() -> None:
     )
 
     assert "token" not in msgspec.json.decode(payload)["data"]
+
+
+@pytest.mark.parametrize(
+    ("payload", "expected"),
+    [
+        (b'{"id": "1", "source": "/s", "type": "io.sebridge.agent.probe.v1"}', True),
+        (b'{"id": "1", "source": "/s", "type": "io.sebridge.event.scheduled.v1"}', False),
+        (b'{"id": "1", "source": "/s", "type": "com.example.v1"}', False),
+        (b'{"id": 1}', False),
+        (b"rubbish", False),
+    ],
+)
+def test_unknown_is_ours_and_of_no_known_shape(payload: bytes, *, expected: bool) -> None:
+    """A known type with bad data is not an unknown type, and foreign messages are not ours."""
+    assert expected == (notices.unknown(payload) is not None)
