@@ -35,6 +35,7 @@ class Changes(msgspec.Struct, kw_only=True):
 class FleetState:
     def __init__(self, config: Console) -> None:
         self._config = config
+        self._signs = bool(config.key_file)
         self._vms: dict[str, FleetVm] = {}
         self._events: dict[str, FleetEvent] = {}
         self._history: deque[dict[str, Any]] = deque(maxlen=config.history_rows_max)
@@ -83,7 +84,7 @@ class FleetState:
 
     def approval_obstacle(self, event: FleetEvent, now: datetime) -> str:
         """Why it cannot be approved from here; empty when it can."""
-        return view.obstacle(event, self._vms, now)
+        return view.obstacle(event, self._vms, now, signs=self._signs)
 
     def record_request(self, key: str, request: Request, now: datetime) -> None:
         """An approval has left; its outcome will come as a message like any other."""
@@ -114,7 +115,7 @@ class FleetState:
         )
 
     def _view(self, key: str, now: datetime) -> dict[str, Any]:
-        return view.event(key, self._events[key], self._vms, now)
+        return view.event(key, self._events[key], self._vms, now, signs=self._signs)
 
     def _clear(self, received: Received, now: datetime) -> None:
         """A retained message was taken away: the VM is to be forgotten, or its event is over."""

@@ -30,7 +30,9 @@ def vm(row: FleetVm) -> dict[str, Any]:
     }
 
 
-def event(key: str, row: FleetEvent, vms: Mapping[str, FleetVm], now: datetime) -> dict[str, Any]:
+def event(
+    key: str, row: FleetEvent, vms: Mapping[str, FleetVm], now: datetime, *, signs: bool
+) -> dict[str, Any]:
     lead = row.lead
     data, azure = lead.data, lead.data.event
     return {
@@ -58,8 +60,8 @@ def event(key: str, row: FleetEvent, vms: Mapping[str, FleetVm], now: datetime) 
         "outcomes": [_outcome(attributes, outcome) for attributes, outcome in row.outcomes],
         "waitingOn": _waiting_on(row),
         "ended": _ended(lead),
-        "obstacle": obstacle(row, vms, now),
-        "command": _cli_command(azure.event_id, data.vm.name),
+        "obstacle": obstacle(row, vms, now, signs=signs),
+        "command": _cli_command(azure.event_id, data.vm.name, _vm_field(lead, vms, "commands")),
     }
 
 
@@ -89,7 +91,7 @@ def approval_state(row: FleetEvent) -> str:
     return "sent" if _is_unanswered(row) and strongest in {"none", "rejected"} else strongest
 
 
-def obstacle(row: FleetEvent, vms: Mapping[str, FleetVm], now: datetime) -> str:
+def obstacle(row: FleetEvent, vms: Mapping[str, FleetVm], now: datetime, *, signs: bool) -> str:
     """Why it cannot be approved from here; empty when it can."""
     lead, state = row.lead, approval_state(row)
     if (what := status(row, vms, now)) != "scheduled":
@@ -100,7 +102,7 @@ def obstacle(row: FleetEvent, vms: Mapping[str, FleetVm], now: datetime) -> str:
         return "its message names no command topic, or that of another machine"
     if _vm_field(lead, vms, "commands") == "none":
         return f"the agent of {lead.data.vm.name} takes no commands"
-    if _vm_field(lead, vms, "commands") == "signed":
+    if _vm_field(lead, vms, "commands") == "signed" and not signs:
         return f"the agent of {lead.data.vm.name} takes signed commands only"
     if _vm_field(lead, vms, "approvals") == "refused":
         return f"the agent of {lead.data.vm.name} cannot write its ledger and refuses approvals"
@@ -191,8 +193,9 @@ def _ended(lead: Telling) -> dict[str, str] | None:
     return {"because": ended.because, "certainty": ended.certainty} if ended else None
 
 
-def _cli_command(event_id: str, vm_name: str) -> str:
+def _cli_command(event_id: str, vm_name: str, commands: str) -> str:
     """For a shell, so every part is quoted; nothing that a terminal might obey."""
     if any(not name.isprintable() or name.startswith("-") for name in (event_id, vm_name)):
         return ""
-    return f"sebridge approve {shlex.quote(event_id)} --vm {shlex.quote(vm_name)}"
+    command = f"sebridge approve {shlex.quote(event_id)} --vm {shlex.quote(vm_name)}"
+    return f"{command} --key-file KEY.pem" if commands == "signed" else command

@@ -241,11 +241,17 @@ async def test_approve_sends_one_command_from_our_own_state(
 async def test_approve_is_signed_where_a_key_is_configured(
     visit: Any, publisher: Publisher, command_log: CommandLog, tmp_path: Path
 ) -> None:
-    """An agent that trusts the console's key takes what a click sends."""
+    """An agent that trusts the console's key, and says that it wants one, takes what a click sends."""
     assert main(["keys", "new", str(tmp_path / "keys")]) == 0
     (private,), (public,) = ((tmp_path / "keys").glob(f"*.{kind}.pem") for kind in ("key", "pub"))
     visitor = await visit(key_file=str(private))
-    assert (await visitor.approve(await visitor.until_shown()))[0] == 202
+    publisher.status(WEB_3, commands="signed")
+    snapshot = await visitor.until_shown()
+    async with asyncio.timeout(10):
+        while "--key-file" not in snapshot["events"][0]["command"]:
+            await asyncio.sleep(0.05)
+            snapshot = await visitor.snapshot()
+    assert (await visitor.approve(snapshot))[0] == 202
     [command] = await command_log.wait(1)
 
     verifier = Verifier.load(Commands(trusted_keys=(str(public),)))

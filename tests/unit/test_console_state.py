@@ -241,6 +241,16 @@ def test_agent_that_cannot_approve_says_why(
     assert expected in fleet.shown["obstacle"]
 
 
+def test_signed_agent_can_be_approved_with_a_key() -> None:
+    """A console that signs offers the approval; its command line names a key, too."""
+    fleet = Fleet(key_file="console.key.pem")
+    fleet.status(WEB_3, commands="signed")
+    fleet.event(WEB_3)
+
+    assert "" == fleet.shown["obstacle"]
+    assert f"sebridge approve {EVENT} --vm web_3 --key-file KEY.pem" == fleet.shown["command"]
+
+
 def test_event_with_two_leaders_cannot_be_approved(fleet: Fleet) -> None:
     """A machine that forges another's event gets nobody's approval."""
     fleet.event(WEB_3)
