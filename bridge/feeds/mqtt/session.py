@@ -100,8 +100,15 @@ class Session:
         self._client.disconnect()
         await asyncio.wait({self.closed}, timeout=_GOODBYE_S)
         self.drop("closed")
+        await asyncio.to_thread(self._stop)
+
+    def _stop(self) -> None:
+        """Blocks until paho's thread has ended; in a worker thread."""
         with contextlib.suppress(AttributeError):  # paho's thread clears itself while we look
-            await asyncio.to_thread(self._client.loop_stop)
+            self._client.loop_stop()
+        # Only this closes the pair of sockets with which paho wakes its thread. Left to the garbage
+        # collector they outlive the session: our callbacks make it a cycle.
+        self._client.reinitialise()
 
     def _is_open(self) -> bool:
         connack = self._connack
