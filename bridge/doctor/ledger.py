@@ -19,7 +19,9 @@ from bridge.doctor.finding import Finding, failed, ok, warning
 from bridge.doctor.waiting import in_thread
 from bridge.errors import StoreError
 from bridge.store.connection import connect_memory
-from bridge.store.opening import VERSION, copy_into, get_meta
+from bridge.store.meta import get_meta
+from bridge.store.migrations import VERSION
+from bridge.store.opening import copy_into
 
 _PLACE, _FILE = "ledger directory", "ledger"
 _DISK_S = 4.0
@@ -165,7 +167,7 @@ def _describe_free(path: Path, vm_id: str) -> Finding:
     try:
         copy_into(path, memory)
         version = memory.execute("PRAGMA user_version").fetchone()[0]
-        known = get_meta(memory, "vm_id") if version == VERSION else None
+        known = get_meta(memory, "vm_id") if 0 < version <= VERSION else None
         damage = [row[0] for row in memory.execute("PRAGMA quick_check(1)")]
     except (StoreError, sqlite3.Error) as error:
         remedy = "the agent moves it aside and starts a new one, see docs/operations.md"

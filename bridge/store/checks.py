@@ -12,6 +12,7 @@ import sqlite3
 from pathlib import Path
 
 from bridge.store.connection import Database, StoreDamaged, damage_mark
+from bridge.store.meta import get_meta
 
 # Each finds rows that no sequence of legal moves can have left behind.
 _CONTRADICTIONS = {
@@ -44,13 +45,13 @@ _CONTRADICTIONS = {
 
 def check(database: Database) -> None:
     """Raise StoreDamaged unless everything fits together."""
-    if damage_mark(database.path).exists():
-        raise _damaged(database.path, "it was found damaged while running")
+    if database.durable and damage_mark(database.path).exists():
+        raise _damaged(database.path, "it was found damaged before")
     with database.reading() as raw:
         problems = [row[0] for row in raw.execute("PRAGMA quick_check(5)")]
         if problems != ["ok"]:
             raise _damaged(database.path, "; ".join(problems))
-        if _schema_was(raw) not in {None, schema_digest(raw)}:
+        if get_meta(raw, "schema") != schema_digest(raw):
             raise _damaged(database.path, "its tables or triggers have changed")
         if raw.execute("PRAGMA foreign_key_check").fetchone():
             raise _damaged(database.path, "rows that belong together do not match")
@@ -63,11 +64,6 @@ def schema_digest(raw: sqlite3.Connection) -> bytes:
     """Of the tables, indexes and triggers as they are in the file."""
     rows = raw.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name")
     return hashlib.sha256(repr([tuple(row) for row in rows]).encode()).hexdigest().encode()
-
-
-def _schema_was(raw: sqlite3.Connection) -> bytes | None:
-    row = raw.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
-    return None if row is None else bytes(row[0])
 
 
 def _damaged(path: Path, why: str) -> StoreDamaged:

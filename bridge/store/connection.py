@@ -108,7 +108,7 @@ class Database:
 
 
 def damage_mark(path: Path) -> Path:
-    """A file beside the ledger: found damaged while running."""
+    """A file beside the ledger: found damaged while running, or about to be moved aside."""
     return path.with_name(f"{path.name}-damaged")
 
 

@@ -1,7 +1,8 @@
 """Opening the ledger, whatever is found: nothing, a good file, a broken one, another VM's.
 
 Nothing is ever deleted: what cannot be used is moved aside, and the ledger that replaces it
-knows that history was lost.
+knows that history was lost, also if the process dies between the two: the mark of damage is there
+before the old file goes, and goes after the new one is there.
 """
 
 import contextlib
@@ -24,10 +25,10 @@ from bridge.store.connection import (
     sync_directory,
     translate,
 )
+from bridge.store.meta import get_meta, set_meta
+from bridge.store.migrations import SCHEMA, VERSION, lift
 from bridge.store.rows import to_text
 
-VERSION = 1
-SCHEMA = Path(__file__).with_name("schema.sql")
 SEQUENCES_PER_S = 1_000_000
 _RAM_DISK = Path("/dev/shm")  # noqa: S108 - a private directory is made in it
 
@@ -45,15 +46,6 @@ def open_database(path: Path, *, now: datetime, vm_id: str) -> Database:
         return _open_memory(path, now, vm_id, str(error))
 
 
-def get_meta(raw: sqlite3.Connection, name: str) -> bytes | None:
-    row = raw.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-    return None if row is None else bytes(row["value"])
-
-
-def set_meta(raw: sqlite3.Connection, name: str, value: bytes) -> None:
-    raw.execute("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", (name, value))
-
-
 def new_ledger_id() -> str:
     return secrets.token_hex(6)
 
@@ -65,13 +57,13 @@ def _open_file_or_replace(path: Path, now: datetime, vm_id: str) -> Database:
         _move_aside(path, f"corrupt-{now:%Y%m%dT%H%M%S}")
     except _OtherVm as other:
         _move_aside(path, f"vm-{_plain(other.vm_id)}")
-    return _open_file(path, now, vm_id, lost=True)
+    return _open_file(path, now, vm_id)
 
 
-def _open_file(path: Path, now: datetime, vm_id: str, *, lost: bool = False) -> Database:
+def _open_file(path: Path, now: datetime, vm_id: str) -> Database:
     database = Database(connect_file(path), path)
     try:
-        prepare(database, now, vm_id, lost=lost)
+        prepare(database, now, vm_id, lost=damage_mark(path).exists())
     except BaseException:
         database.close()
         raise
@@ -79,8 +71,8 @@ def _open_file(path: Path, now: datetime, vm_id: str, *, lost: bool = False) -> 
 
 
 def _open_memory(path: Path, now: datetime, vm_id: str, problem: str) -> Database:
-    raw, lost = connect_memory(), False
-    if path.exists():
+    raw, lost = connect_memory(), damage_mark(path).exists()
+    if path.exists() and not lost:
         try:
             copy_into(path, raw)
         except (OSError, sqlite3.Error, StoreError):
@@ -124,6 +116,8 @@ def prepare(database: Database, now: datetime, vm_id: str, *, lost: bool) -> Non
         raise StoreError(f"{database.path} is a database, but not a ledger. Name another file.")
     if version == 0:
         _create(database, now, vm_id, lost=lost)
+    elif version < VERSION:
+        lift(database, version)
     check(database)
     with database.transaction() as raw:
         known = (get_meta(raw, "vm_id") or b"").decode()
@@ -159,15 +153,30 @@ def _create(database: Database, now: datetime, vm_id: str, *, lost: bool) -> Non
         if raw.in_transaction:
             raw.execute("ROLLBACK")
         raise translate(error, database.path) from error
+    if lost and database.durable:
+        _unmark(database.path)
+
+
+def _unmark(path: Path) -> None:
+    mark = damage_mark(path)
+    try:
+        mark.unlink(missing_ok=True)
+        sync_directory(path.parent)
+    except OSError as error:
+        raise StoreUnwritable(
+            f"cannot remove {mark}: {error.strerror}. Remove it yourself and restart; until then "
+            "no approval is sent."
+        ) from error
 
 
 def _move_aside(path: Path, label: str) -> None:
     target = _free_name(path.with_name(f"{path.name}.{label}"))
     try:
+        damage_mark(path).touch(mode=0o600)
+        sync_directory(path.parent)
         path.replace(target)
         with contextlib.suppress(FileNotFoundError):
             _wal(path).replace(_wal(target))
-        damage_mark(path).unlink(missing_ok=True)
         sync_directory(path.parent)
     except OSError as error:
         raise StoreUnwritable(

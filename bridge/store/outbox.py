@@ -12,7 +12,8 @@ from bridge.core.cloudevents import Channel, CloudEvent
 from bridge.errors import StoreError
 from bridge.store.connection import Database
 from bridge.store.figures import WithFigures
-from bridge.store.opening import get_meta, new_ledger_id, set_meta
+from bridge.store.meta import get_meta, set_meta
+from bridge.store.opening import new_ledger_id
 from bridge.store.rows import (
     Confirmation,
     Draft,

@@ -114,7 +114,7 @@ def test_good_ledger_is_read_from_a_copy(tmp_path: Path) -> None:
     found = examine(path)
 
     assert found["ledger"].result == "ok"
-    assert "schema 1, in good order" in found["ledger"].text
+    assert "schema 2, in good order" in found["ledger"].text
     assert (path.read_bytes(), path.stat().st_mtime_ns) == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["state.db"]
 

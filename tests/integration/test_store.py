@@ -18,6 +18,7 @@ from bridge.core.commands import Command
 from bridge.core.document import ScheduledEvent
 from bridge.errors import StoreError, StoreLocked, StoreUnwritable
 from bridge.store import CommandRow, Confirmation, Draft, PostState, Store
+from bridge.store.migrations import VERSION
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 FIRST = int(NOW.timestamp()) * 1_000_000 + 1
@@ -111,7 +112,7 @@ def test_a_commit_is_on_the_disk(store: Store, path: Path) -> None:
         "foreign_keys": 1,
         "trusted_schema": 0,
         "cell_size_check": 1,
-        "user_version": 1,
+        "user_version": VERSION,
     }
     found = {name: raw(store).execute(f"PRAGMA {name}").fetchone()[0] for name in wanted}
     assert found == wanted
@@ -515,7 +516,7 @@ def test_a_newer_schema_is_left_alone(path: Path) -> None:
     """A ledger of a newer version is neither used nor moved."""
     Store.open(path, now=NOW).close()
     db = sqlite3.connect(path)
-    db.execute("PRAGMA user_version = 2")
+    db.execute(f"PRAGMA user_version = {VERSION + 1}")
     db.close()
     with pytest.raises(StoreError, match="written by a newer sebridge"):
         Store.open(path, now=NOW)

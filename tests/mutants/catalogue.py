@@ -302,9 +302,14 @@ STORE_FAULTS: tuple[Mutant, ...] = (
         f"{STORE}::test_a_corrupt_ledger_is_moved_aside",
         (
             "store/opening.py",
-            "return _open_file(path, now, vm_id, lost=True)",
-            "return _open_file(path, now, vm_id)",
+            "prepare(database, now, vm_id, lost=damage_mark(path).exists())",
+            "prepare(database, now, vm_id, lost=False)",
         ),
+    ),
+    mutant(
+        "an older ledger without its triggers is taken as it is",
+        "tests/power/test_opening.py::test_an_older_ledger_without_its_safeguards_is_moved_aside",
+        ("store/migrations.py", "if shape(raw) != _shape_of_a_new_ledger():", "if False:"),
     ),
     mutant(
         "a damaged ledger is met again and again",
