@@ -201,6 +201,8 @@ class Approver:
         return recheck(decided, document, self._rules, durable=self._store.durable)
 
     def _reject(self, row: AcceptedRow, reject: Reject) -> None:
+        if not self._store.durable:  # the disk filled up meanwhile: as in step()
+            return
         now = self._clock.now()
         outcome = _outcome(
             row.command,

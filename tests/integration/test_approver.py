@@ -28,6 +28,7 @@ class Office:
         self.document: Document | None = document(scheduled_event())
         self.on_post: Callable[[], int | None] = lambda: 200
         self.on_connect: Callable[[], None] = lambda: None
+        self.on_flush: Callable[[], None] = lambda: None
         self.steps: list[str] = []
         self.approver = Approver(
             Approvals(**config),
@@ -68,6 +69,7 @@ class Office:
         self.steps.append("close")
 
     async def _flush(self, seconds: float) -> None:
+        self.on_flush()
         self.steps.append(f"flush {seconds:g}")
 
     @property
@@ -299,6 +301,21 @@ async def test_approver_crash_while_sending_is_in_doubt_after_recovery(
 
     assert (count, office.state(), office.posts) == (1, "in-doubt", 0)
     assert office.answers() == [("in-doubt", "in-doubt")]
+
+
+@pytest.mark.parametrize("during", ["flush", "connect"])
+async def test_approver_disk_that_fills_meanwhile_leaves_the_answer_to_the_next_start(
+    office: Office, store: Store, during: str
+) -> None:
+    """The file says accepted: told "rejected" from memory, the sender might see it posted later."""
+    if during == "connect":
+        office.on_connect = lambda: store.degrade("no room")
+    else:
+        office.on_flush = lambda: store.degrade("no room")
+    office.accept()
+    assert await office.approver.step() is None
+
+    assert (office.state(), office.answers(), office.posts) == ("accepted", [], 0)
 
 
 async def test_approver_oldest_first_and_one_at_a_time(office: Office, clock: FakeClock) -> None:
