@@ -83,7 +83,6 @@ class Intake:
             # Even without a wait this yields: a full queue alone never would.
             await asyncio.sleep(self._pace.wait_s(self._clock.elapsed_s()))
             await self.step(incoming)
-            self.pulse.rest()
 
     async def step(self, incoming: Incoming) -> None:
         """Decide on one command; returns with its row durable and the broker's ack sent."""
@@ -94,6 +93,7 @@ class Intake:
             self._refuse_unread(incoming, *command)
         incoming.ack()
         self._in_hand = None
+        self.pulse.rest()
 
     def _read(self, wire: Wire) -> Command | tuple[Malformed, Reject]:
         """Cheapest first; what is refused here uses up no idempotency key."""

@@ -99,8 +99,8 @@ async def test_intake_gives_up_when_the_command_expires(desk: Desk, clock: FakeC
     assert desk.reasons() == ["imds-unreachable"]
 
 
-async def test_intake_command_in_hand_survives_a_full_disk(desk: Desk) -> None:
-    """The disk fills while a command is being accepted: it is refused after that, not lost."""
+async def test_intake_command_in_hand_survives_a_full_disk(desk: Desk, clock: FakeClock) -> None:
+    """The disk fills while a command is being accepted: it is refused, and the loop waits on."""
 
     def full(*_: Any, **__: Any) -> None:
         raise StoreUnwritable("no room")
@@ -116,6 +116,8 @@ async def test_intake_command_in_hand_survives_a_full_disk(desk: Desk) -> None:
 
     assert desk.reasons() == ["history-unknown"]
     assert desk.source.acked == [command_bytes()]
+    clock.pass_s(3600)
+    assert desk.intake.pulse.overdue_s == 0.0
 
 
 async def test_intake_rule_approves_by_itself_once(store: Store, clock: FakeClock) -> None:
