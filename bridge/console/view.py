@@ -103,7 +103,7 @@ def obstacle(row: FleetEvent, vms: Mapping[str, FleetVm], now: datetime, *, sign
     if _vm_field(lead, vms, "commands") == "none":
         return f"the agent of {lead.data.vm.name} takes no commands"
     if _vm_field(lead, vms, "commands") == "signed" and not signs:
-        return f"the agent of {lead.data.vm.name} takes signed commands only"
+        return f"the agent of {lead.data.vm.name} takes signed commands only: see console.key_file"
     if _vm_field(lead, vms, "approvals") == "refused":
         return f"the agent of {lead.data.vm.name} cannot write its ledger and refuses approvals"
     if state == "in-doubt":
