@@ -7,6 +7,7 @@ shutdown  the loops end in their order (loops.py) → ledger closed
 
 import asyncio
 import logging
+import math
 import os
 import signal
 from typing import Any
@@ -37,6 +38,7 @@ class Agent:
         self._store = Store.open(config.store.path, now=self._clock.now())
         self._imds = ImdsClient(config.imds, self._clock)
         self._identity: Identity | None = None
+        self._is_confirmed = False  # by IMDS, in this life
         self._loops: Loops | None = None
         self._measures = Measures()
         self._http = HttpServer(
@@ -78,6 +80,7 @@ class Agent:
                         self._clock,
                         measures=self._measures,
                         verify=self._verify,
+                        confirm_identity=self._confirm_identity,
                     )
                     await self._loops.run(group, stop)
                 for task in (watchdog, guest, identity, stopped):
@@ -119,6 +122,8 @@ class Agent:
             self._identity = Identity.from_json(raw)
         except StoreError as error:
             raise self._store.condemn(str(error)) from error
+        if not self._store.durable:
+            return  # an answer from memory would be forgotten, and another given at the next start
         vm, now = self._identity.vm, self._clock.now()
         in_doubt = self._store.recover(now, lambda row: cut_short(row, vm, now))
         if in_doubt:
@@ -127,24 +132,50 @@ class Agent:
 
     async def _learn_identity(self) -> Identity:
         """From IMDS; a VM that is known may start without it after a while."""
-        known, began = self._identity, self._clock.elapsed_s()
-        while True:
-            try:
-                identity = await self._imds.get_identity()
-                break
-            except ImdsUnavailable as error:
-                if known and self._clock.elapsed_s() - began > _IDENTITY_WAIT_S:
-                    logger.warning("IMDS is away; using the identity in the ledger")
-                    return known
-                logger.warning("waiting for IMDS", extra={"why": str(error)})
-                await asyncio.sleep(1.0)
+        known = self._identity
+        identity = await self._ask_identity(_IDENTITY_WAIT_S if known else math.inf)
+        if identity is None:
+            assert known is not None
+            logger.warning("IMDS is away; using the identity in the ledger")
+            return known
         if known and known.vm.vm_id != identity.vm.vm_id:
             logger.warning("the ledger belongs to another VM: starting a new one")
             self._store.close()
             path, vm_id = self._config.store.path, identity.vm.vm_id
             self._store = Store.open(path, now=self._clock.now(), vm_id=vm_id)
         self._store.set_identity(identity.to_json(), identity.vm.vm_id)
+        self._is_confirmed = True
         return identity
+
+    async def _ask_identity(self, patience_s: float) -> Identity | None:
+        """What IMDS says, or None when it says nothing for so long."""
+        began, told = self._clock.elapsed_s(), ""
+        while True:
+            try:
+                return await self._imds.get_identity()
+            except ImdsUnavailable as error:
+                if self._clock.elapsed_s() - began > patience_s:
+                    return None
+                if told != str(error):
+                    told = str(error)
+                    logger.warning("waiting for IMDS", extra={"why": told})
+                await asyncio.sleep(1.0)
+
+    async def _confirm_identity(self) -> None:
+        """Before the first poll: in a copied image the ledger names another VM, whose events may
+        well stand in this one's document."""
+        if self._is_confirmed:
+            return
+        known, identity = self._identity, await self._ask_identity(math.inf)
+        assert known is not None
+        assert identity is not None
+        if (identity.vm.vm_id, identity.vm.name) != (known.vm.vm_id, known.vm.name):
+            raise StoreError(
+                f"the ledger {self._config.store.path} is of VM {known.vm.name} {known.vm.vm_id}, "
+                f"and this is {identity.vm.name} {identity.vm.vm_id}. Restart: what is another "
+                "VM's is moved aside."
+            )
+        self._is_confirmed = True
 
     def _not_healthy(self) -> str:
         return health.problem(self._loops.pulses) if self._loops else ""

@@ -47,10 +47,12 @@ class Loops:
         *,
         measures: Measures,
         verify: Verify | None,
+        confirm_identity: Callable[[], Awaitable[None]],
     ) -> None:
         self._config = config
         self._store = store
         self._imds = imds
+        self._confirm_identity = confirm_identity
         vm, rules = identity.vm, _rules(config, identity.vm.name)
         assembly = Assembly(config, identity, store)
         self.poller = Poller(
@@ -122,7 +124,7 @@ class Loops:
 
     async def run(self, group: asyncio.TaskGroup, stop: asyncio.Event) -> None:
         start, source = self._starter(group), self.source
-        first = [start("poller", self.poller.run)]
+        first = [start("poller", self._poll)]
         if source is not None:
             first.append(start("intake", lambda: self.intake.run(source)))
         then = [start("approver", self.approver.run)]
@@ -142,6 +144,11 @@ class Loops:
                 await self.presence.say("offline")
                 await asyncio.gather(*(each.close() for each in self._transports))
         await _cancel(last)
+
+    async def _poll(self) -> None:
+        """Without a document nothing is decided: not before it is sure whose events these are."""
+        await self._confirm_identity()
+        await self.poller.run()
 
     def _starter(
         self, group: asyncio.TaskGroup

@@ -35,6 +35,7 @@ class CountingImds:
     """One VM's IMDS, scripted by the test: a document, and what becomes of a POST."""
 
     def __init__(self) -> None:
+        self.compute = dict(COMPUTE)
         self.incarnation = 1
         self.entries: list[dict[str, Any]] = []
         self.posts: list[str] = []
@@ -47,7 +48,7 @@ class CountingImds:
         if self.is_away:
             return RESET
         if request.path.startswith("/metadata/instance"):
-            return answer(200, msgspec.json.encode({"compute": COMPUTE}))
+            return answer(200, msgspec.json.encode({"compute": self.compute}))
         if request.method == "POST":
             start_requests = msgspec.json.decode(request.body)["StartRequests"]
             self.posts += [start["EventId"] for start in start_requests]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from tests.e2e.conftest import AgentProcess
 from tests.support.scripted_imds import ScriptedImds
@@ -75,6 +76,30 @@ async def test_process_second_signal_ends_it_at_once(
     agent.signal(signal.SIGINT)
 
     assert await asyncio.to_thread(agent.wait) == 1
+
+
+@pytest.mark.parametrize("is_copy", [False, True], ids=["same-vm", "copied-image"])
+async def test_process_started_without_imds_polls_once_it_is_sure_whose_events_these_are(
+    agent: AgentProcess, imds: Any, observer: Any, until: Callable[..., Any], *, is_copy: bool
+) -> None:
+    """It starts as the VM in the ledger; a copied image ends before it acts for another VM."""
+    agent.start()
+    await until(lambda: statuses(observer))
+    agent.kill()
+    imds.is_away = True
+    agent.start()
+    await until(lambda: "using the identity in the ledger" in agent.log, 20)
+    if is_copy:
+        imds.compute["vmId"] = "another"
+    imds.show({"EventId": "e", "EventStatus": "Scheduled", "Resources": ["web_3"]})
+    before, imds.is_away = imds.gets, False
+
+    if is_copy:
+        assert await asyncio.to_thread(agent.wait) == 1
+        assert "Restart: what is another VM's is moved aside" in agent.log
+        assert (imds.gets, observer.of("events")) == (before, [])
+    else:
+        await until(lambda: observer.of("events"))
 
 
 async def test_process_survives_imds_going_away_and_turns_blind(
