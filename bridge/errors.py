@@ -3,7 +3,6 @@
     BridgeError
     ├── ConfigError        cannot start: say where and why, exit 2
     ├── ImdsUnavailable    no answer, or one that says "later": back off, ask again
-    ├── DocumentError      an answer that is not a document: keep the last one, ask again
     ├── SinkUnavailable    broker away or no ack in time: back off, publish the same rows again
     ├── SinkRejected       broker refuses this message: keep or park the row, say why
     ├── ServiceError       installing, starting or stopping failed: say what to do, exit 1
@@ -32,10 +31,6 @@ class ImdsUnavailable(BridgeError):
         super().__init__(message)
         self.status = status
         self.retry_after_s = retry_after_s
-
-
-class DocumentError(BridgeError):
-    """The body is not a Scheduled Events document."""
 
 
 class SinkUnavailable(BridgeError):

@@ -73,10 +73,6 @@ class Outbox(WithFigures):
         with self._database.reading() as raw:
             return get_meta(raw, "snapshot")
 
-    @property
-    def has_snapshot(self) -> bool:
-        return self.snapshot() is not None
-
     def record(
         self,
         raw_document: bytes,

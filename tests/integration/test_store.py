@@ -135,7 +135,7 @@ def test_everything_is_there_after_a_restart(path: Path) -> None:
     """Snapshot, identity, tokens, fences and rows come back as they were."""
     first = Store.open(path, now=NOW)
     assert first.identity() is None
-    assert not first.has_snapshot
+    assert first.snapshot() is None
     first.set_identity(b"{}", "vm-id-1")
     first.record(b"doc", [draft(fenced=True), draft("Other")], [], NOW)
     accept(first)

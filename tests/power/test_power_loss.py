@@ -123,7 +123,7 @@ def test_a_weaker_synchronous_is_caught(folder: Path, weaker: str) -> None:
 def test_the_story_uses_every_writing_call(tmp_path: Path) -> None:
     """A new public method of the store must be added to the story, or named here."""
     reading = {
-        "audit", "batch", "command", "depth", "entries", "entry", "fenced", "has_snapshot",
+        "audit", "batch", "command", "depth", "entries", "entry", "fenced",
         "identity", "ledger_id", "offset", "oldest", "parked", "pending", "snapshot", "tokens",
         "accepted", "durable", "problem", "open", "close", "degrade", "condemn", "figures", "commit_s", "accepted_since",
     }  # fmt: skip
