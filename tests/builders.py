@@ -40,6 +40,22 @@ def document(*scheduled_events: ScheduledEvent, incarnation: int = 7) -> Documen
     return Document(incarnation=incarnation, scheduled_events=scheduled_events)
 
 
+def azure_entry(event_id: str = EVENT_ID, **fields: Any) -> dict[str, Any]:
+    """One entry of IMDS's document, in Azure's own words, far ahead of any clock."""
+    return {
+        "EventId": event_id,
+        "EventType": "Reboot",
+        "ResourceType": "VirtualMachine",
+        "Resources": [VM_NAME],
+        "EventStatus": "Scheduled",
+        "NotBefore": "Mon, 19 Sep 2033 18:29:47 GMT",
+        "Description": "Host server is undergoing maintenance.",
+        "EventSource": "Platform",
+        "DurationInSeconds": 9,
+        **fields,
+    }
+
+
 def command(**overrides: Any) -> Command:
     """A command to approve `scheduled_event()`, one minute old."""
     fields: dict[str, Any] = {

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from bridge.service import files
 from bridge.service.installation import Installation
 from bridge.service.layout import Layout
 from bridge.version import VERSION
+from tests.support import mosquitto
 from tests.support.guest_agent import GuestAgent, Handler
 
 REPOSITORY = Path(__file__).parents[2]
@@ -79,10 +79,7 @@ def handler(guest_agent: GuestAgent, package: Path) -> Handler:
 
 @pytest.fixture
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+    return mosquitto.free_port()
 
 
 @pytest.fixture

@@ -1,9 +1,7 @@
 """Real processes: a mosquitto, `sebridge run`, and an IMDS that counts what reaches it."""
 
-import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -15,6 +13,7 @@ import pytest
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
+from tests.support import mosquitto, waiting
 from tests.support.mosquitto import Mosquitto
 from tests.support.scripted_imds import RESET, Action, Request, ScriptedImds, answer
 
@@ -171,10 +170,8 @@ class AgentProcess:
 def broker(tmp_path: Path) -> Iterator[Mosquitto]:
     folder = tmp_path / "mosquitto"
     folder.mkdir()
-    mosquitto = Mosquitto(folder)
-    mosquitto.start()
-    yield mosquitto
-    mosquitto.stop()
+    with Mosquitto(folder) as running:
+        yield running
 
 
 @pytest.fixture
@@ -225,18 +222,9 @@ def agent_class() -> type[AgentProcess]:
 
 @pytest.fixture
 def until() -> Callable[..., Any]:
-    async def wait(condition: Callable[[], Any], seconds: float = 15.0) -> Any:
-        async with asyncio.timeout(seconds):
-            while not (result := condition()):
-                await asyncio.sleep(0.02)
-            return result
-
-    return wait
+    return waiting.until
 
 
 @pytest.fixture
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+    return mosquitto.free_port()

@@ -10,38 +10,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.builders import EVENT_ID, VM_NAME, azure_entry, command_fields
 from tests.e2e.test_signed import Keys
 from tests.e2e.test_signed import command as signable
 from tests.support.eventhubs_server import EventHubsServer
 
-EVENT_ID = "602D9444-D2CD-49C7-8624-8643E7171297"
 EVENTS_HUB, COMMANDS_HUB = "scheduled-events", "scheduled-events-commands"
 
 
-def entry(event_id: str = EVENT_ID, **fields: Any) -> dict[str, Any]:
-    return {
-        "EventId": event_id,
-        "EventType": "Reboot",
-        "ResourceType": "VirtualMachine",
-        "Resources": ["web_3"],
-        "EventStatus": "Scheduled",
-        "NotBefore": "Mon, 19 Sep 2033 18:29:47 GMT",
-        "Description": "Host server is undergoing maintenance.",
-        "EventSource": "Platform",
-        "DurationInSeconds": 9,
-        **fields,
-    }
-
-
 def command(key: str = "chg-1", **data: Any) -> dict[str, Any]:
-    return {
-        "specversion": "1.0",
-        "id": f"id-{key}",
-        "source": "/ops/oncall",
-        "type": "io.sebridge.approve.v1",
-        "idempotencykey": key,
-        "data": {"eventId": EVENT_ID, "vm": "web_3", **data},
-    }
+    return command_fields({"vm": VM_NAME, **data}, id=f"id-{key}", idempotencykey=key)
 
 
 @pytest.fixture
@@ -129,11 +107,11 @@ async def test_event_goes_to_the_hub_and_is_approved_from_one(
     """A consumer sees each transition, approves once through the hub it is told, and sees the end."""
     agent = make_agent()
     agent.process.start()
-    imds.show(entry())
+    imds.show(azure_entry())
     (scheduled,) = await until(lambda: agent.seen("event"))
     agent.send(command(token=scheduled["data"]["approval"]["token"]))
     await until(lambda: ("approved", "") in agent.outcomes())
-    imds.show(entry(EventStatus="Started", NotBefore=""))
+    imds.show(azure_entry(EventStatus="Started", NotBefore=""))
     await until(lambda: ("confirmed", "") in agent.outcomes())
     imds.show()
     await until(lambda: len(agent.seen("event")) == 3)
@@ -152,7 +130,7 @@ async def test_commands_again_and_again_across_kills_leave_one_post(
 ) -> None:
     """Repeated sends, cut connections, SIGKILLs and a rewound offset: exactly one POST."""
     agent = make_agent()
-    imds.show(entry())
+    imds.show(azure_entry())
     agent.process.start()
     await until(lambda: agent.seen("event"))
     for number in range(20):
@@ -188,12 +166,12 @@ async def test_outage_is_survived_in_order_and_costs_little(
     """Events of an outage arrive after it, commands too, and the agent does not spin meanwhile."""
     agent = make_agent()
     agent.process.start()
-    imds.show(entry())
+    imds.show(azure_entry())
     await until(lambda: agent.seen("event"))
     await agent.hubs.stop()
     before_s = agent.cpu_s()
     for number in range(4):
-        imds.show(entry(), *(entry(f"E-{each}") for each in range(number + 1)))
+        imds.show(azure_entry(), *(azure_entry(f"E-{each}") for each in range(number + 1)))
         await until(imds.was_polled_twice())
         await asyncio.sleep(2)
     used_s = agent.cpu_s() - before_s
@@ -217,7 +195,7 @@ async def test_events_by_event_hubs_and_commands_by_mqtt(
     """Each direction has its transport; the event tells where its command goes."""
     agent = make_agent(source="mqtt", more=f"[mqtt]\nport = {broker.port}")
     agent.process.start()
-    imds.show(entry())
+    imds.show(azure_entry())
     (scheduled,) = await until(lambda: agent.seen("event"))
     observer.send(command())
     await until(lambda: ("approved", "") in agent.outcomes())
@@ -234,7 +212,7 @@ async def test_events_by_mqtt_and_commands_by_event_hubs(
     """The other way round; nothing but commands touches Event Hubs."""
     agent = make_agent(sinks='["mqtt"]', more=f"[mqtt]\nport = {broker.port}")
     agent.process.start()
-    imds.show(entry())
+    imds.show(azure_entry())
     (scheduled,) = await until(lambda: observer.of("events"))
     agent.send(command())
     (outcome,) = await until(lambda: observer.of("outcomes"))
@@ -252,7 +230,7 @@ async def test_signed_command_from_a_hub_approves_and_an_unsigned_one_does_not(
     keys = Keys(tmp_path / "keys")
     agent = make_agent()
     agent.process.start(SEBRIDGE_COMMANDS__TRUSTED_KEYS=f'["{keys.public}"]')
-    imds.show(entry())
+    imds.show(azure_entry())
     await until(lambda: agent.seen("event"))
     agent.send(command("unsigned"))
     await until(lambda: ("rejected", "bad-signature") in agent.outcomes())
@@ -271,9 +249,9 @@ async def test_dead_sink_holds_back_no_other(
     )
     await agent.hubs.stop()
     agent.process.start()
-    imds.show(entry())
+    imds.show(azure_entry())
     await until(lambda: len(observer.of("events")) == 1)
-    imds.show(entry(), entry("E-2"))
+    imds.show(azure_entry(), azure_entry("E-2"))
     await until(lambda: len(observer.of("events")) == 2)
     missing = len(agent.seen("event"))
     await agent.hubs.start()

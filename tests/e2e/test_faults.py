@@ -7,14 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-EVENT_ID = "602D9444-D2CD-49C7-8624-8643E7171297"
-ENTRY = {
-    "EventId": EVENT_ID,
-    "EventType": "Reboot",
-    "Resources": ["web_3"],
-    "EventStatus": "Scheduled",
-    "NotBefore": "Mon, 19 Sep 2033 18:29:47 GMT",
-}
+from tests.builders import azure_entry
+
+ENTRY = azure_entry()
 
 
 async def test_closed_log_is_not_fatal(

@@ -9,7 +9,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from bridge.metrics import FAMILIES
-from tests.e2e.test_stories import EVENT_ID, command, entry, outcomes
+from tests.builders import EVENT_ID, azure_entry
+from tests.e2e.test_stories import command, outcomes
 from tests.support.scripted_imds import DROP
 
 Samples = dict[tuple[str, ...], float]
@@ -44,14 +45,14 @@ async def test_metrics_tell_the_story_of_an_event(
     """A refusal, a lost answer and its confirmation are all in the numbers."""
     imds.on_post = lambda: DROP
     agent.start()
-    imds.show(entry())
+    imds.show(azure_entry())
     await until(lambda: observer.of("events"))
     before = await scrape(lambda s: s["sebridge_outbox_rows", "mqtt"] == 0)
     observer.send(command("other", vm="web_4"))
     observer.send(command())
     await until(lambda: ("in-doubt", "in-doubt") in outcomes(observer))
     doubtful = await scrape(lambda s: s["sebridge_in_doubt_age_seconds",] > 0)
-    imds.show(entry(EventStatus="Started", NotBefore=""))
+    imds.show(azure_entry(EventStatus="Started", NotBefore=""))
     await until(lambda: ("confirmed", "") in outcomes(observer))
     after = await scrape(lambda s: s["sebridge_published_total", "mqtt"] >= 5)
 
@@ -90,7 +91,7 @@ async def test_metrics_show_an_outage_of_the_broker(
     await until(lambda: imds.gets > 0)
     await scrape(lambda s: s.get(("sebridge_connected", "mqtt")) == 1)
     broker.stop()
-    imds.show(entry())
+    imds.show(azure_entry())
     away = await scrape(lambda s: s["sebridge_outbox_rows", "mqtt"] == 1)
     later = await scrape(lambda s: s["sebridge_sink_up", "mqtt"] == 0)
     broker.start()

@@ -6,38 +6,24 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from bridge.cli import main
 from bridge.core.cloudevents import rfc3339
 from bridge.signatures import key_id, load_private_key, sign
+from tests.builders import EVENT_ID, VM_NAME, azure_entry, command_bytes
 
-EVENT_ID = "602D9444-D2CD-49C7-8624-8643E7171297"
-ENTRY = {
-    "EventId": EVENT_ID,
-    "EventType": "Reboot",
-    "ResourceType": "VirtualMachine",
-    "Resources": ["web_3"],
-    "EventStatus": "Scheduled",
-    "NotBefore": "Mon, 19 Sep 2033 18:29:47 GMT",
-    "EventSource": "Platform",
-}
+ENTRY = azure_entry()
 
 
 def command(key: str, event_id: str = EVENT_ID) -> bytes:
     now = datetime.now(UTC)
-    return msgspec.json.encode(
-        {
-            "specversion": "1.0",
-            "id": f"id-{key}",
-            "source": "/ops/oncall",
-            "type": "io.sebridge.approve.v1",
-            "time": rfc3339(now),
-            "expirytime": rfc3339(now + timedelta(minutes=5)),
-            "idempotencykey": key,
-            "data": {"eventId": event_id, "vm": "web_3"},
-        }
+    return command_bytes(
+        {"eventId": event_id, "vm": VM_NAME},
+        id=f"id-{key}",
+        time=rfc3339(now),
+        expirytime=rfc3339(now + timedelta(minutes=5)),
+        idempotencykey=key,
     )
 
 

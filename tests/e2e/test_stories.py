@@ -6,35 +6,12 @@ from typing import Any
 
 import pytest
 
+from tests.builders import EVENT_ID, azure_entry, command_fields
 from tests.support.scripted_imds import DROP, answer
-
-EVENT_ID = "602D9444-D2CD-49C7-8624-8643E7171297"
-
-
-def entry(event_id: str = EVENT_ID, **fields: Any) -> dict[str, Any]:
-    return {
-        "EventId": event_id,
-        "EventType": "Reboot",
-        "ResourceType": "VirtualMachine",
-        "Resources": ["web_3"],
-        "EventStatus": "Scheduled",
-        "NotBefore": "Mon, 19 Sep 2033 18:29:47 GMT",
-        "Description": "Host server is undergoing maintenance.",
-        "EventSource": "Platform",
-        "DurationInSeconds": 9,
-        **fields,
-    }
 
 
 def command(key: str = "chg-1", **data: Any) -> dict[str, Any]:
-    return {
-        "specversion": "1.0",
-        "id": f"id-{key}",
-        "source": "/ops/oncall",
-        "type": "io.sebridge.approve.v1",
-        "idempotencykey": key,
-        "data": {"eventId": EVENT_ID, **data},
-    }
+    return command_fields(data, id=f"id-{key}", idempotencykey=key)
 
 
 def outcomes(observer: Any) -> list[tuple[str, str]]:
@@ -46,11 +23,11 @@ async def test_event_is_followed_from_scheduled_to_completed_and_approved(
 ) -> None:
     """A consumer sees each transition, approves once, and sees the approval confirmed."""
     agent.start()
-    imds.show(entry())
+    imds.show(azure_entry())
     await until(lambda: observer.of("events"))
     observer.send(command())
     await until(lambda: ("approved", "") in outcomes(observer))
-    imds.show(entry(EventStatus="Started", NotBefore=""))
+    imds.show(azure_entry(EventStatus="Started", NotBefore=""))
     await until(lambda: ("confirmed", "") in outcomes(observer))
     imds.show()
     await until(lambda: len(observer.of("events")) == 3)
@@ -70,7 +47,7 @@ async def test_same_command_many_times_across_kills_leaves_one_post(
     agent: Any, imds: Any, observer: Any, broker: Any, until: Callable[..., Any]
 ) -> None:
     """Five sends, two keys, two SIGKILLs and a broker restart: exactly one POST."""
-    imds.show(entry())
+    imds.show(azure_entry())
     agent.start()
     await until(lambda: observer.of("events"))
     for _ in range(3):
@@ -106,7 +83,7 @@ async def test_lost_answer_leaves_one_post_in_doubt(
 ) -> None:
     """What may have counted is never posted again, not even after a kill; starting resolves it."""
     imds.on_post = lambda: fault
-    imds.show(entry())
+    imds.show(azure_entry())
     agent.start()
     await until(lambda: observer.of("events"))
     observer.send(command())
@@ -115,7 +92,7 @@ async def test_lost_answer_leaves_one_post_in_doubt(
     agent.start()
     observer.send(command("other"))
     await until(lambda: ("rejected", "in-doubt") in outcomes(observer))
-    imds.show(entry(EventStatus="Started", NotBefore=""))
+    imds.show(azure_entry(EventStatus="Started", NotBefore=""))
     await until(lambda: ("confirmed", "") in outcomes(observer))
 
     assert [EVENT_ID] == imds.posts
@@ -130,7 +107,7 @@ async def test_twenty_events_during_an_outage_all_arrive_in_order(
     broker.stop()
     entries: list[dict[str, Any]] = []
     for number in range(20):
-        entries.append(entry(f"event-{number:02}"))
+        entries.append(azure_entry(f"event-{number:02}"))
         imds.show(*entries)
         await until(imds.was_polled_twice())
         if number == 10:
@@ -150,7 +127,7 @@ async def test_bad_commands_get_their_reasons(
     agent: Any, imds: Any, observer: Any, until: Callable[..., Any]
 ) -> None:
     """Rubbish, strangers and changed events are refused with a reason from the closed list."""
-    imds.show(entry())
+    imds.show(azure_entry())
     agent.start()
     await until(lambda: observer.of("events"))
     cases: list[tuple[dict[str, Any] | bytes, str]] = [
@@ -176,7 +153,7 @@ async def test_operator_commands_work_beside_the_agent(
     agent: Any, imds: Any, observer: Any, until: Callable[..., Any]
 ) -> None:
     """`approve` finds the event by itself and exits 0; `status` and `audit` tell of it."""
-    imds.show(entry())
+    imds.show(azure_entry())
     agent.start()
     await until(lambda: observer.of("events"))
     approved = await asyncio.to_thread(

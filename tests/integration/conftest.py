@@ -7,6 +7,7 @@ import pytest
 
 from bridge.store import Store
 from tests.fakes import FakeClock
+from tests.support.mosquitto import Mosquitto
 
 
 @pytest.fixture
@@ -20,3 +21,9 @@ def store(tmp_path: Path, clock: FakeClock) -> Iterator[Store]:
     opened.set_sinks(("memory",))
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Mosquitto]:
+    with Mosquitto(tmp_path) as running:
+        yield running

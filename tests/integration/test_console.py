@@ -98,12 +98,6 @@ class CommandLog:
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Mosquitto]:
-    with Mosquitto(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
 def publisher(broker: Mosquitto) -> Iterator[Publisher]:
     speaking = Publisher(broker.port)
     speaking.status(WEB_3)

@@ -14,7 +14,8 @@ from bridge.config import Commands, Config, Events
 from bridge.errors import BridgeError
 from bridge.feeds.eventhubs import EventHubsFeed
 from bridge.feeds.mixed import MixedFeed
-from tests.support.transport_harness import COMMANDS_HUB, EVENTS_HUB, VM, EventHubsHarness, until
+from tests.support.transport_harness import COMMANDS_HUB, EVENTS_HUB, VM, EventHubsHarness
+from tests.support.waiting import until
 
 EVENT_ID = "602D9444-D2CD-49C7-8624-8643E7171297"
 

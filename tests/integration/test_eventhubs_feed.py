@@ -24,8 +24,8 @@ from tests.support.transport_harness import (
     EVENTS_HUB,
     VM,
     EventHubsHarness,
-    until,
 )
+from tests.support.waiting import until
 
 # The client library does not close every connection that was cut off under it.
 pytestmark = pytest.mark.filterwarnings("ignore:(?i)unclosed|loop is closed:ResourceWarning")

@@ -21,7 +21,8 @@ from bridge.transports.eventhubs.check import check
 from bridge.transports.eventhubs.sink import EventHubsSink
 from tests.support.eventhubs_server import EventHubsServer
 from tests.support.scripted_imds import Action, Request, ScriptedImds, answer
-from tests.support.transport_harness import EVENTS_HUB, VM, running, until
+from tests.support.transport_harness import EVENTS_HUB, VM, running
+from tests.support.waiting import until
 
 # The client library does not close every connection that was cut off under it.
 pytestmark = pytest.mark.filterwarnings("ignore:(?i)unclosed|loop is closed:ResourceWarning")

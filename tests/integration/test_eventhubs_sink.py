@@ -15,7 +15,8 @@ from bridge.errors import ConfigError, SinkRejected, SinkUnavailable
 from bridge.transports import Outgoing
 from bridge.transports.eventhubs.sink import EventHubsSink
 from tests.support.eventhubs_server import StoredEvent
-from tests.support.transport_harness import EVENTS_HUB, VM, EventHubsHarness, until
+from tests.support.transport_harness import EVENTS_HUB, VM, EventHubsHarness
+from tests.support.waiting import until
 
 # The client library does not close every connection that was cut off under it.
 pytestmark = pytest.mark.filterwarnings("ignore:(?i)unclosed|loop is closed:ResourceWarning")

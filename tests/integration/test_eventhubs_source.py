@@ -14,7 +14,8 @@ from bridge.transports import ConnectedSource, Incoming
 from bridge.transports.eventhubs.source import EventHubsSource
 from tests.support.eventhubs_server import Hub
 from tests.support.eventhubs_server.codec import Timestamp
-from tests.support.transport_harness import COMMANDS_HUB, VM, EventHubsHarness, running, until
+from tests.support.transport_harness import COMMANDS_HUB, VM, EventHubsHarness, running
+from tests.support.waiting import until
 
 # The client library does not close every connection that was cut off under it.
 pytestmark = pytest.mark.filterwarnings("ignore:(?i)unclosed|loop is closed:ResourceWarning")

@@ -2,7 +2,7 @@
 
 import asyncio
 import ipaddress
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,6 +25,7 @@ from bridge.feeds import Received
 from bridge.feeds.mqtt import MqttFeed
 from bridge.feeds.mqtt import feed as feed_module
 from tests.support.mosquitto import Mosquitto
+from tests.support.waiting import until
 
 ROOT = "sebridge/v1/group/web_3"
 STRUCTURED = b'{"specversion":"1.0","id":"1","source":"/vm","type":"t","data":{"a":1}}'
@@ -84,12 +85,6 @@ async def running(port: int, **options: Any) -> AsyncIterator[MqttFeed]:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-
-
-async def until(condition: Callable[[], object], timeout_s: float = 10) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def take(feed: MqttFeed, count: int) -> list[Received]:

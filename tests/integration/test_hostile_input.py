@@ -3,8 +3,6 @@
 import asyncio
 import json
 import logging
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -155,12 +153,6 @@ async def test_markup_in_a_description_stays_data() -> None:
     assert answers["/readyz"][0] == "text/plain"
     assert SCRIPT not in answers[f"/{SCRIPT}"][2]
     assert {headers["X-Content-Type-Options"] for _, headers, _ in answers.values()} == {"nosniff"}
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Mosquitto]:
-    with Mosquitto(tmp_path) as started:
-        yield started
 
 
 def publish(port: int, *messages: tuple[bytes, list[tuple[str, str]]], qos: int = 1) -> None:

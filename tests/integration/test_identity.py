@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -19,6 +19,7 @@ from bridge.transports.mqtt import MqttTransport
 from tests.support.certificates import DAY, Authority
 from tests.support.mqtt5_peer import NOT_AUTHORIZED, Mqtt5Peer
 from tests.support.scripted_imds import HANG, Request, Script, ScriptedImds, answer
+from tests.support.waiting import until
 
 LIFETIME_S = 4
 
@@ -40,12 +41,6 @@ async def token_endpoint(
     async with ScriptedImds(script) as imds:
         monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", imds.endpoint)
         yield imds
-
-
-async def until(condition: Callable[[], object], seconds: float = 20) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize("client_id", ["", "11111111-2222-3333-4444-555555555555"])

@@ -23,8 +23,8 @@ from tests.support.transport_harness import (
     Harness,
     MqttHarness,
     StdoutHarness,
-    until,
 )
+from tests.support.waiting import until
 
 EMULATOR = "SEBRIDGE_TEST_EMULATOR"
 

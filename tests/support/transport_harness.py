@@ -25,6 +25,7 @@ from bridge.transports.mqtt import MqttTransport
 from bridge.transports.stdout import StdoutSink
 from tests.support.eventhubs_server import EventHubsServer
 from tests.support.mosquitto import Mosquitto
+from tests.support.waiting import until
 
 VM = "web_3"
 ROOT = f"sebridge/v1/rg/{VM}"
@@ -56,12 +57,6 @@ class Harness(Protocol):
     async def stop(self) -> None: ...
 
     async def start(self) -> None: ...
-
-
-async def until(condition: Callable[[], object], seconds: float = 20) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

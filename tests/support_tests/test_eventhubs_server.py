@@ -43,6 +43,7 @@ from tests.support.eventhubs_server.codec import (
     encode,
 )
 from tests.support.eventhubs_server.faults import Faults, Kill, KillMoment
+from tests.support.waiting import until
 
 HUB = "events"
 DEADLINE_S = 15
@@ -155,12 +156,6 @@ def leaks_of_the_client(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if asyncio.iscoroutinefunction(request.function):
         gc.collect()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize(
