@@ -15,6 +15,7 @@ import msgspec
 
 from bridge.core import approval_command, notices
 from bridge.core.notices import EventNotice, Notice, OutcomeNotice, StatusNotice
+from bridge.core.plain_text import printable
 from bridge.errors import BridgeError
 from bridge.feeds import Feed, Received
 
@@ -179,7 +180,7 @@ def _verdict(outcome: OutcomeNotice, notice: EventNotice) -> str:
     words += ["(an earlier answer, repeated)"] if outcome.replay else []
     if outcome.waiting_on:
         words.append(f"(waits for the approval of {', '.join(outcome.waiting_on)})")
-    return _printable("  ".join(words))
+    return printable("  ".join(words))
 
 
 def _detail(outcome: OutcomeNotice) -> str:
@@ -205,7 +206,7 @@ def line(received: Received) -> str:
         return _text(received.payload)
     kind = attributes.type.removeprefix(notices.TYPE_PREFIX).removesuffix(".v1")
     who, what = _who_and_what(notice) if notice else (attributes.partitionkey, "")
-    return _printable(f"{attributes.time}  {who:<16} {kind:<20} {what}".rstrip())
+    return printable(f"{attributes.time}  {who:<16} {kind:<20} {what}".rstrip())
 
 
 def _who_and_what(notice: Notice) -> tuple[str, str]:
@@ -224,9 +225,4 @@ def _who_and_what(notice: Notice) -> tuple[str, str]:
 
 
 def _text(payload: bytes) -> str:
-    return _printable(payload.decode(errors="replace"))
-
-
-def _printable(text: str) -> str:
-    """A terminal obeys escape sequences; nothing from the wire may hold one."""
-    return text if text.isprintable() else ascii(text)[1:-1]
+    return printable(payload.decode(errors="replace"))

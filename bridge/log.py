@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 
 from bridge.config import Log
+from bridge.core.cloudevents import rfc3339
+from bridge.core.plain_text import printable
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 # More than this of one value tells nobody more, and somebody outside may have chosen its length.
@@ -62,8 +64,7 @@ def _one_line(fields: dict[str, Any]) -> str:
 
 
 def _time(record: logging.LogRecord) -> str:
-    moment = datetime.fromtimestamp(record.created, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return rfc3339(datetime.fromtimestamp(record.created, UTC))
 
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:
@@ -79,5 +80,4 @@ def _cut(text: str) -> str:
 
 
 def _plain(value: object) -> str:
-    text = str(value)
-    return text if text.isprintable() else ascii(text)[1:-1]
+    return printable(str(value))

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from bridge.config import Config
+from bridge.core.plain_text import printable
 
 _DASH = "-"
 _TRUST = {"unsigned": "unsigned: who may publish one may approve", "none": "not taken"}
@@ -97,8 +98,7 @@ def _moment(text: str | None) -> str | None:
 
 
 def _cell(value: object) -> str:
-    text = _DASH if value in (None, "") else str(value)
-    return text if text.isprintable() else ascii(text)[1:-1]
+    return _DASH if value in (None, "") else printable(str(value))
 
 
 def _section(name: str, values: dict[str, Any]) -> list[str]:

@@ -28,7 +28,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from bridge.core.commands import Command
-from bridge.core.document import TERMINATE, Document, ScheduledEvent
+from bridge.core.document import TERMINATE, Document, ScheduledEvent, folded
 from bridge.core.policy import Rule
 
 State = Literal["accepted", "sending", "approved", "in-doubt", "rejected", "confirmed"]
@@ -176,8 +176,3 @@ def waiting_on(
 def deadline(command: Command, received_at: datetime, rules: Rules) -> datetime:
     """Until when a good command may still be tried."""
     return command.expires_at or received_at + timedelta(seconds=rules.max_age_s)
-
-
-def folded(names: Collection[str]) -> frozenset[str]:
-    """Azure's names mean the same in any case and any order."""
-    return frozenset(name.casefold() for name in names)

@@ -10,11 +10,10 @@ from bridge.core.approvals import (
     Rules,
     Situation,
     Wait,
-    folded,
     is_leader,
 )
 from bridge.core.commands import Command
-from bridge.core.document import Document, ScheduledEvent
+from bridge.core.document import Document, ScheduledEvent, folded
 from bridge.core.policy import Verdict, evaluate
 
 

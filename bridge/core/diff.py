@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from bridge.core.document import Document, ScheduledEvent
+from bridge.core.document import Document, ScheduledEvent, folded
 
 Kind = Literal["scheduled", "updated", "started", "completed", "canceled", "ended"]
 Certainty = Literal["observed", "inferred"]
@@ -98,13 +98,9 @@ def _changed_fields(before: ScheduledEvent, now: ScheduledEvent) -> tuple[str, .
         for field, azure_name in _COMPARED.items()
         if getattr(before, field) != getattr(now, field)
     ]
-    if _folded(before.resources) != _folded(now.resources):
+    if folded(before.resources) != folded(now.resources):
         changed.append("Resources")
     return tuple(changed)
-
-
-def _folded(names: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(name.casefold() for name in names)
 
 
 def _started_early_without_us(before: ScheduledEvent, circumstances: Circumstances) -> bool:

@@ -6,6 +6,7 @@ document with one event left out would look like the end of that event.
 """
 
 import re
+from collections.abc import Collection
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -69,6 +70,11 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     def find(self, event_id: str) -> ScheduledEvent | None:
         wanted = event_id.casefold()
         return next((e for e in self.scheduled_events if e.key == wanted), None)
+
+
+def folded(names: Collection[str]) -> frozenset[str]:
+    """Azure's names mean the same in any case and any order."""
+    return frozenset(name.casefold() for name in names)
 
 
 def decode(raw: bytes) -> Document:

@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from bridge.core.document import KNOWN_TYPES, ScheduledEvent
+from bridge.core.document import KNOWN_TYPES, ScheduledEvent, folded
 
 Action = Literal["auto", "remote", "deny"]
 
@@ -52,4 +52,4 @@ def _may_speak(rule: Rule, scheduled_event: ScheduledEvent) -> bool:
 
 
 def _listed(value: str, allowed: tuple[str, ...]) -> bool:
-    return not allowed or value.casefold() in {name.casefold() for name in allowed}
+    return not allowed or value.casefold() in folded(allowed)

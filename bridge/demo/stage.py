@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from bridge.core.plain_text import printable
 from bridge.demo import words
 from bridge.demo.story import FOR_PEOPLE, RESOURCE_GROUP
 
@@ -72,7 +73,7 @@ class Stage:
 
     def say(self, who: str, text: str) -> None:
         # What others have published must not steer the terminal.
-        plain = text if text.isprintable() else ascii(text)[1:-1]
+        plain = printable(text)
         self.lines.append(Line(self.elapsed_s(), who, plain))
         self.said += 1
 
