@@ -11,7 +11,6 @@ has been open and quiet for a while. It does not come for a link that is refused
 import asyncio
 import contextlib
 import logging
-import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
@@ -20,16 +19,14 @@ from typing import Any
 from azure.eventhub import EventData
 from azure.eventhub.aio import EventHubConsumerClient
 
-from bridge.core.backoff import full_jitter
 from bridge.eventhubs.client import Namespace
 from bridge.eventhubs.problems import FAILURES, Stalled
+from bridge.reconnecting import keep_connected
 
 _log = logging.getLogger("sebridge.eventhubs")
 
 # Longer than a refused link takes to be refused, so that silence and refusal can be told apart.
 QUIET_S = 5.0
-# A connection that lived shorter than this was no success: the backoff goes on growing.
-STABLE_S = 10.0
 _CLOSE_S = 5.0
 _LOOK_S = 0.5
 # Events in memory for each partition before the service is asked for more.
@@ -77,20 +74,16 @@ class Receiver:
         self.problem = "not connected yet"
 
     async def run(self) -> None:
-        attempt = 0
-        while not self._closing.is_set():
-            began = time.monotonic()
-            try:
-                await self._read()
-            except FAILURES as error:
-                self._complain(str(self._namespace.explain(error, self._hub)))
-            attempt = 0 if time.monotonic() - began > STABLE_S else attempt + 1
-            delay_s = full_jitter(attempt, random.random(), cap_s=self._reconnect_s_max)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._closing.wait(), delay_s)
+        await keep_connected(self._serve, self._closing, pause_s_max=self._reconnect_s_max)
 
     async def close(self) -> None:
         self._closing.set()
+
+    async def _serve(self) -> None:
+        try:
+            await self._read()
+        except FAILURES as error:
+            self._complain(str(self._namespace.explain(error, self._hub)))
 
     async def _read(self) -> None:
         """Until the first sign of trouble, which is raised, or until closed."""

@@ -6,10 +6,7 @@ connection; what was pending before and is retained no more has ended meanwhile,
 """
 
 import asyncio
-import contextlib
 import logging
-import random
-import time
 import uuid
 from collections.abc import AsyncIterator
 from urllib.parse import unquote
@@ -19,7 +16,6 @@ from paho.mqtt.client import MQTTMessage
 
 from bridge.config import Mqtt
 from bridge.core import topics
-from bridge.core.backoff import full_jitter
 from bridge.core.cloudevents import JSON_CONTENT_TYPE
 from bridge.core.commands import REQUIRED_ATTRIBUTES
 from bridge.core.strict_json import NotJson, decode_object
@@ -27,9 +23,8 @@ from bridge.errors import BridgeError, SinkRejected, SinkUnavailable
 from bridge.feeds import FeedChannel, Received
 from bridge.feeds.mqtt.session import PACKET_BYTES_MAX, ProtocolRefused, Session
 from bridge.mqtt_client import FAILURE_MIN, Version
+from bridge.reconnecting import keep_connected
 
-# A connection that lived shorter than this was no success: the backoff goes on growing.
-STABLE_S = 10.0
 # Brokers send retained messages right after the SUBACK; a big fleet's take a moment.
 SETTLE_S = 5.0
 # Retained state of a fleet of thousands fits; a reader that is slower than this starts afresh.
@@ -62,18 +57,9 @@ class MqttFeed:
         return self._problem
 
     async def run(self) -> None:
-        attempt = 0
-        while not self._closing.is_set():
-            began = time.monotonic()
-            try:
-                await self._connect_and_serve()
-            except BridgeError as error:
-                self._complain(str(error))
-                self._choose_protocol(error)
-            attempt = 0 if time.monotonic() - began > STABLE_S else attempt + 1
-            delay_s = full_jitter(attempt, random.random(), cap_s=self._config.reconnect_s_max)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._closing.wait(), delay_s)
+        await keep_connected(
+            self._serve_once, self._closing, pause_s_max=self._config.reconnect_s_max
+        )
 
     async def received(self) -> AsyncIterator[Received]:
         while True:
@@ -90,6 +76,13 @@ class MqttFeed:
         self._closing.set()
         if self._session is not None:
             await self._session.close()
+
+    async def _serve_once(self) -> None:
+        try:
+            await self._connect_and_serve()
+        except BridgeError as error:
+            self._complain(str(error))
+            self._choose_protocol(error)
 
     async def _connect_and_serve(self) -> None:
         session = Session(

@@ -8,7 +8,6 @@ holds; what it held is sent again on the next one, so a message may come twice, 
 import asyncio
 import contextlib
 import logging
-import random
 import time
 from collections.abc import Sequence
 
@@ -19,16 +18,14 @@ from azure.eventhub.exceptions import EventDataSendError
 
 from bridge.config import EventHubs
 from bridge.core import cloudevents
-from bridge.core.backoff import full_jitter
 from bridge.core.cloudevents import CloudEvent
 from bridge.errors import BridgeError, SinkRejected, SinkUnavailable
 from bridge.eventhubs.client import Namespace
 from bridge.eventhubs.messages import to_event_data
 from bridge.eventhubs.problems import FAILURES, is_busy, is_too_large
+from bridge.reconnecting import keep_connected
 from bridge.transports import Outgoing
 
-# A connection that lived shorter than this was no success: the backoff goes on growing.
-STABLE_S = 10.0
 _CLOSE_S = 2.0
 
 _log = logging.getLogger("sebridge.eventhubs")
@@ -64,15 +61,7 @@ class EventHubsSink:
         return self._producer is not None
 
     async def run(self) -> None:
-        attempt = 0
-        while not self._closing.is_set():
-            began = time.monotonic()
-            if await self._open():
-                await self._lost.wait()
-            attempt = 0 if time.monotonic() - began > STABLE_S else attempt + 1
-            delay_s = full_jitter(attempt, random.random(), cap_s=self._config.reconnect_s_max)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._closing.wait(), delay_s)
+        await keep_connected(self._serve, self._closing, pause_s_max=self._config.reconnect_s_max)
 
     async def publish(self, batch: Sequence[Outgoing]) -> None:
         delivered = 0
@@ -108,6 +97,10 @@ class EventHubsSink:
         self._closing.set()
         await self._drop()
         await self._namespace.close()
+
+    async def _serve(self) -> None:
+        if await self._open():
+            await self._lost.wait()
 
     async def _open(self) -> bool:
         """Connect as far as the link: credentials, hub and the right to send are good then."""

@@ -1,0 +1,26 @@
+"""One connection after the other, with pauses that grow while they do not last."""
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Awaitable, Callable
+
+from bridge.core.backoff import full_jitter
+
+# A connection that lived shorter than this was no success: the backoff goes on growing.
+STABLE_S = 10.0
+
+
+async def keep_connected(
+    serve: Callable[[], Awaitable[object]], closing: asyncio.Event, *, pause_s_max: float
+) -> None:
+    """Call `serve`, which returns when its connection has ended, until `closing` is set."""
+    attempt = 0
+    while not closing.is_set():
+        began = time.monotonic()
+        await serve()
+        attempt = 0 if time.monotonic() - began > STABLE_S else attempt + 1
+        delay_s = full_jitter(attempt, random.random(), cap_s=pause_s_max)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(closing.wait(), delay_s)
