@@ -25,6 +25,7 @@ ADAPTERS = (
 )
 PORTS = ("bridge.transports", "bridge.feeds")
 INSTALLER = ("bridge.service", "bridge.extension", "bridge.errors", "bridge.version")
+LOOPS = ("bridge.poller", "bridge.publisher", "bridge.intake", "bridge.approver")
 MAY_IMPORT_APP = {"bridge.app", "bridge.cli", "bridge.__main__"}
 
 
@@ -104,6 +105,19 @@ def test_adapters_never_import_each_other(path: Path) -> None:
     others = {name for name in imports_of(path) if adapter_of(name) not in {None, mine}}
 
     assert others == set()
+
+
+@by_module
+def test_loops_know_the_store_and_ports_only(path: Path) -> None:
+    """They meet in the ledger: no loop calls another, nor a transport, nor IMDS by itself."""
+    mine = module_of(path)
+    if mine not in LOOPS:
+        return
+
+    found = imports_of(path)
+
+    assert {name for name in found if adapter_of(name) not in {None, "bridge.store"}} == set()
+    assert {name for name in found if name in LOOPS and name != mine} == set()
 
 
 @by_module
