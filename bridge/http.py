@@ -1,17 +1,38 @@
 """What a probe, Prometheus or an operator on the VM can ask: /healthz /readyz /metrics /status.
 
-Plain answers from callables; it knows nothing of the loops behind them.
+Plain answers from callables; it knows nothing of the loops behind them. As much HTTP/1.1 as a
+handful of GETs need, one a connection: a whole web server would be most of the agent's memory.
 """
 
+import asyncio
+import contextlib
+import logging
+import re
 from collections.abc import Callable
-from typing import Any
+from http import HTTPStatus
+from typing import Any, NamedTuple
 
 import msgspec
-from aiohttp import web
 
 from bridge.config import Http
 from bridge.errors import ConfigError
 from bridge.metrics import CONTENT_TYPE
+
+logger = logging.getLogger("sebridge.http")
+
+REQUEST_BYTES_MAX = 16 * 1024
+REQUEST_TIMEOUT_S = 10.0
+# A few probes, a scrape and an operator; whoever opens more is not one of them.
+CONNECTIONS_MAX = 32
+
+_REQUEST_LINE = re.compile(rb"([A-Z]{1,16}) (/[!-~]*) HTTP/1\.[0-9]\r?\n")
+_TEXT, _JSON = "text/plain; charset=utf-8", "application/json"
+
+
+class Page(NamedTuple):
+    status: HTTPStatus
+    content_type: str
+    body: bytes
 
 
 class HttpServer:
@@ -26,54 +47,109 @@ class HttpServer:
         audit: Callable[[], list[dict[str, Any]]],
     ) -> None:
         self._config = config
-        self._runner: web.AppRunner | None = None
-        self._app = web.Application()
-        self._app.on_response_prepare.append(_forbid_guessing)
-        self._app.router.add_get("/healthz", _probe(healthy))
-        self._app.router.add_get("/readyz", _probe(ready))
-        self._app.router.add_get("/metrics", _text(metrics))
-        self._app.router.add_get("/status", _json(status))
-        self._app.router.add_get("/audit", _json(audit))
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self._pages: dict[str, Callable[[], Page]] = {
+            "/healthz": lambda: _probe(healthy()),
+            "/readyz": lambda: _probe(ready()),
+            "/metrics": lambda: Page(HTTPStatus.OK, CONTENT_TYPE, metrics()),
+            "/status": lambda: _json(status()),
+            "/audit": lambda: _json(audit()),
+        }
 
     async def start(self) -> None:
         host, port = self._config.address()
-        self._runner = web.AppRunner(self._app, access_log=None, handle_signals=False)
-        await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, host, port).start()
+            self._server = await asyncio.start_server(
+                self._accept, host or None, port, limit=REQUEST_BYTES_MAX
+            )
         except OSError as error:
             message = f"http.listen {self._config.listen}: {error.strerror or error}"
             raise ConfigError(message) from error
 
     async def close(self) -> None:
-        if self._runner:
-            await self._runner.cleanup()
+        if self._server is None:
+            return
+        self._server.close()
+        for connection in self._connections:
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+        await self._server.wait_closed()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._connections) >= CONNECTIONS_MAX:
+            writer.transport.abort()
+            return
+        connection = asyncio.create_task(self._serve(reader, writer))
+        self._connections.add(connection)
+        connection.add_done_callback(self._connections.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One request, one answer. A client that hangs, babbles or leaves costs nobody anything."""
+        try:
+            with contextlib.suppress(OSError, EOFError, asyncio.LimitOverrunError):
+                async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                    request = await reader.readuntil(b"\n")
+                    await _skip_headers(reader)
+                    writer.write(self._answer(request))
+                    await writer.drain()
+                    writer.close()
+                    await writer.wait_closed()
+        finally:
+            writer.transport.abort()
+
+    def _answer(self, request: bytes) -> bytes:
+        found = _REQUEST_LINE.fullmatch(request)
+        if found is None:
+            return _encode(_error(HTTPStatus.BAD_REQUEST))
+        method, target = found[1].decode(), found[2].decode()
+        page = self._pages.get(target.partition("?")[0])
+        if page is None:
+            return _encode(_error(HTTPStatus.NOT_FOUND))
+        if method not in {"GET", "HEAD"}:
+            return _encode(_error(HTTPStatus.METHOD_NOT_ALLOWED))
+        return _encode(self._made(target, page), with_body=method == "GET")
+
+    def _made(self, target: str, page: Callable[[], Page]) -> Page:
+        try:
+            return page()
+        except Exception:
+            logger.exception("no answer to %s", target)
+            return _error(HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
-async def _forbid_guessing(_: web.Request, response: web.StreamResponse) -> None:
-    """Descriptions come from outside: no browser shall take JSON for a page."""
-    response.headers["X-Content-Type-Options"] = "nosniff"
+async def _skip_headers(reader: asyncio.StreamReader) -> None:
+    left = REQUEST_BYTES_MAX
+    while (line := await reader.readuntil(b"\n")).strip():
+        left -= len(line)
+        if left <= 0:
+            raise ConnectionAbortedError("too many headers")
 
 
-def _probe(problem: Callable[[], str]) -> Callable[[web.Request], Any]:
-    async def answer(_: web.Request) -> web.Response:
-        why = problem()
-        return web.Response(status=503 if why else 200, text=(why or "ok") + "\n")
-
-    return answer
+def _probe(problem: str) -> Page:
+    status = HTTPStatus.SERVICE_UNAVAILABLE if problem else HTTPStatus.OK
+    return Page(status, _TEXT, f"{problem or 'ok'}\n".encode())
 
 
-def _text(content: Callable[[], bytes]) -> Callable[[web.Request], Any]:
-    async def answer(_: web.Request) -> web.Response:
-        headers = {"Content-Type": CONTENT_TYPE}
-        return web.Response(body=content(), headers=headers)
-
-    return answer
+def _json(content: Any) -> Page:
+    return Page(HTTPStatus.OK, _JSON, msgspec.json.encode(content))
 
 
-def _json(content: Callable[[], Any]) -> Callable[[web.Request], Any]:
-    async def answer(_: web.Request) -> web.Response:
-        body = msgspec.json.encode(content())
-        return web.Response(body=body, content_type="application/json")
+def _error(status: HTTPStatus) -> Page:
+    return Page(status, _TEXT, f"{status.value}: {status.phrase}\n".encode())
 
-    return answer
+
+def _encode(page: Page, *, with_body: bool = True) -> bytes:
+    allow = "Allow: GET, HEAD\r\n" if page.status == HTTPStatus.METHOD_NOT_ALLOWED else ""
+    head = (
+        f"HTTP/1.1 {page.status.value} {page.status.phrase}\r\n"
+        f"Content-Type: {page.content_type}\r\n"
+        f"Content-Length: {len(page.body)}\r\n"
+        f"{allow}"
+        # Descriptions come from outside: no browser shall take JSON for a page.
+        "X-Content-Type-Options: nosniff\r\n"
+        "Cache-Control: no-store\r\n"
+        "Connection: close\r\n"
+        "\r\n"
+    )
+    return head.encode("ascii") + (page.body if with_body else b"")

@@ -12,18 +12,17 @@ from collections.abc import Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-import aiohttp
 import msgspec
-from yarl import URL
 
+from bridge import imds_wire
 from bridge.clock import Clock
 from bridge.config import Imds
 from bridge.core.cloudevents import Vm
 from bridge.core.strict_json import NotJson, decode_object
 from bridge.errors import ImdsUnavailable, StoreError
-from bridge.imds_wire import INSTANCE, SCHEDULED_EVENTS, USER_AGENT, excerpt
+from bridge.imds_connection import KeptConnection
+from bridge.imds_wire import INSTANCE, SCHEDULED_EVENTS, BodyTooLarge, excerpt
 
-HEADERS = {"Metadata": "true", "User-Agent": USER_AGENT, "Accept-Encoding": "identity"}
 BODY_BYTES_MAX = 4 * 1024 * 1024
 OLDER_DOCUMENT_VERSIONS = ("2019-08-01", "2019-01-01")
 # Another list than the one above: IMDS versions /metadata/instance apart.
@@ -105,8 +104,8 @@ class ImdsClient:
         self._instance_ladder = _Ladder(INSTANCE_VERSIONS)
         self._bucket = TokenBucket(config.requests_per_s_max, clock)
         self._one_at_a_time = asyncio.Lock()
-        self._session: aiohttp.ClientSession | None = None
-        self._sends = 0
+        self._address = imds_wire.parse(config.endpoint)
+        self._connection = KeptConnection(self._address, on_repeat=self.spend_token)
         self._has_answered = False
         self.statuses: Counter[str] = Counter()
 
@@ -132,9 +131,7 @@ class ImdsClient:
         return _identity(body, self._config.vm_name)
 
     async def close(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        self._connection.close()
 
     async def _get(self, path: str, ladder: _Ladder, timeout_s: float) -> bytes:
         refusals = 0
@@ -153,59 +150,27 @@ class ImdsClient:
 
     async def _get_once(self, path: str, version: str, timeout_s: float) -> bytes:
         await asyncio.sleep(self._bucket.take())
-        url = URL(f"{self._endpoint}{path}?api-version={version}", encoded=True)
-        timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=min(timeout_s, self._config.timeout_s), sock_read=timeout_s
-        )
-        session = self._open_session()
-        status, retry_after_s, body = None, None, b""
-        self._sends = 0
+        what = f"GET {self._endpoint}{path}?api-version={version}"
         try:
-            async with (
-                asyncio.timeout(timeout_s),
-                session.get(url, allow_redirects=False, timeout=timeout) as response,
-            ):
-                status = response.status
-                retry_after_s = self._retry_after_s(response.headers.get("Retry-After", ""))
-                body = await _read_body(response.content)
-        # A ClientResponseError's own status is aiohttp's opinion, not an answer: left alone.
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            if status is None or status == 200:
-                self.statuses["error"] += 1
-                raise ImdsUnavailable(_no_answer(url, error, timeout_s)) from error
-        self.statuses[str(status)] += 1
-        if status == 200:
-            if len(body) > BODY_BYTES_MAX:
-                raise ImdsUnavailable(
-                    f"GET {url}: the body exceeds {BODY_BYTES_MAX} bytes; check imds.endpoint",
-                    status=status,
-                )
-            return body
-        raise ImdsUnavailable(
-            f"GET {url}: HTTP {status}: {hint(status)}{_said(body)}",
-            status=status,
-            retry_after_s=retry_after_s,
-        )
-
-    def _open_session(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            trace = aiohttp.TraceConfig()
-            trace.on_request_headers_sent.append(self._count_send)
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=1),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers=HEADERS,
-                trust_env=False,
-                auto_decompress=False,
-                trace_configs=[trace],
+            answer = await self._connection.get(
+                self._address.target(path, version),
+                connect_timeout_s=min(timeout_s, self._config.timeout_s),
+                timeout_s=timeout_s,
+                body_bytes_max=BODY_BYTES_MAX,
             )
-        return self._session
-
-    async def _count_send(self, *_: object) -> None:
-        # aiohttp repeats a GET once when the peer hangs up; the budget must hear of it.
-        self._sends += 1
-        if self._sends > 1:
-            self._bucket.take()
+        except (OSError, ValueError) as error:
+            status = 200 if isinstance(error, BodyTooLarge) else None
+            self.statuses[str(status or "error")] += 1
+            raise ImdsUnavailable(_no_answer(what, error, timeout_s), status=status) from error
+        self.statuses[str(answer.status)] += 1
+        if answer.status == 200:
+            return answer.body
+        assert answer.status is not None
+        raise ImdsUnavailable(
+            f"{what}: HTTP {answer.status}: {hint(answer.status)}{_said(answer.body)}",
+            status=answer.status,
+            retry_after_s=self._retry_after_s(answer.header("Retry-After")),
+        )
 
     def _retry_after_s(self, value: str) -> float | None:
         value = value.strip()
@@ -216,21 +181,11 @@ class ImdsClient:
         return None
 
 
-async def _read_body(content: aiohttp.StreamReader) -> bytes:
-    """The body, or one chunk more of it than allowed."""
-    body = bytearray()
-    async for chunk in content.iter_any():
-        body += chunk
-        if len(body) > BODY_BYTES_MAX:
-            break
-    return bytes(body)
-
-
-def _no_answer(url: URL, error: Exception, timeout_s: float) -> str:
+def _no_answer(what: str, error: Exception, timeout_s: float) -> str:
     if isinstance(error, TimeoutError):
-        return f"GET {url}: no answer within {timeout_s:g} s; check the route to imds.endpoint"
-    what = str(error) or type(error).__name__
-    return f"GET {url}: {what}; check imds.endpoint and that no firewall blocks it"
+        return f"{what}: no answer within {timeout_s:g} s; check the route to imds.endpoint"
+    why = str(error) or type(error).__name__
+    return f"{what}: {why}; check imds.endpoint and that no firewall blocks it"
 
 
 def hint(status: int) -> str:
