@@ -8,8 +8,6 @@ import asyncio
 import logging
 import signal
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from http.client import HTTPException
 from typing import Any, TypeVar
@@ -240,6 +238,9 @@ def _ask_agent(config: Config, path: str, shape: type[_Answer]) -> _Answer:
     host, port = config.http.address()
     host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}{path}"
+    import urllib.error  # noqa: PLC0415 - `run` never asks, and need not load it
+    import urllib.request  # noqa: PLC0415
+
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(url, timeout=5) as answer:

@@ -4,11 +4,14 @@ import argparse
 import asyncio
 import signal
 import sys
+from typing import TYPE_CHECKING
 
 from bridge.simulator.model import POLICIES
 from bridge.simulator.scenarios import SCENARIOS
-from bridge.simulator.server import Simulator, start
 from bridge.simulator.settings import INSTANCES, Settings, SettingsError, parse_listen
+
+if TYPE_CHECKING:
+    from bridge.simulator.server import Simulator
 
 EXIT_FINE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
@@ -83,6 +86,9 @@ def _settings(args: argparse.Namespace) -> Settings:
 
 
 async def _serve(settings: Settings) -> None:
+    # The web server is for those who simulate; the other commands get by with the arguments.
+    from bridge.simulator.server import start  # noqa: PLC0415
+
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     # Before the first line is out: whoever reads it may send the signal at once.
@@ -97,7 +103,7 @@ async def _serve(settings: Settings) -> None:
         await simulator.stop()
 
 
-def _announcement(simulator: Simulator) -> str:
+def _announcement(simulator: "Simulator") -> str:
     fleet = simulator.world.fleet
     endpoint = simulator.endpoint(fleet.vms[0].name)
     document = f"{endpoint}/metadata/scheduledevents?api-version={API_VERSION}"
