@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from bridge.imds_wire import USER_AGENT, Address, Answer, connect
+from bridge.imds_wire import HEADERS, Address, Answer, connect
 
-_HEADERS = f"Metadata: true\r\nUser-Agent: {USER_AGENT}\r\nAccept-Encoding: identity\r\n"
+_HEADERS = "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items())
 
 
 class KeptConnection:

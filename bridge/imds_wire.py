@@ -15,6 +15,8 @@ from bridge.version import VERSION
 SCHEDULED_EVENTS = "/metadata/scheduledevents"
 INSTANCE = "/metadata/instance"
 USER_AGENT = f"sebridge/{VERSION}"
+# What every GET carries.
+HEADERS = {"Metadata": "true", "User-Agent": USER_AGENT, "Accept-Encoding": "identity"}
 HEAD_BYTES_MAX = 64 * 1024
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.([0-9]) ([1-9][0-9]{2})(?: ([^\r\n]*))?\r?\n")

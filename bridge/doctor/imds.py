@@ -17,8 +17,8 @@ from bridge.config import Imds
 from bridge.core import document
 from bridge.doctor.finding import Finding, failed, ok, warning
 from bridge.errors import ImdsUnavailable
-from bridge.imds import BODY_BYTES_MAX, HEADERS, INSTANCE_VERSIONS, Identity, ImdsClient, hint
-from bridge.imds_wire import INSTANCE, excerpt
+from bridge.imds import BODY_BYTES_MAX, INSTANCE_VERSIONS, Identity, ImdsClient, hint
+from bridge.imds_wire import HEADERS, INSTANCE, excerpt
 
 _ENDPOINT_S = 3.0
 _IDENTITY_S = 3.0
