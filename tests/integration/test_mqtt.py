@@ -203,7 +203,7 @@ async def test_status_is_retained_and_the_will_replaces_it(
         await until(lambda: observer.on("status"))
         assert transport._connection
         transport._status = None
-        transport._connection._shut_socket()
+        transport._connection._pump.stop()
         await until(lambda: len(observer.on("status")) == 2)
 
     assert observer.on("status")[1].payload == b'{"offline":1}'

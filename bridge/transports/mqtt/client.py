@@ -6,6 +6,7 @@ Knows what MQTT 5 and 3.1.1 need; knows nothing of rows, futures or reconnects.
 import socket
 import ssl
 import struct
+from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -142,14 +143,35 @@ def packet_bytes(message: Message, version: Version) -> int:
 def _properties(message: Message, version: Version, packet: int) -> Properties | None:
     if version != "5":
         return None
-    properties = Properties(packet)  # type: ignore[no-untyped-call]
-    if message.content_type:
+    return _packed(packet, message.content_type, message.attributes, message.correlation)
+
+
+class _Packed(Properties):
+    """Packed once. paho would do it for every message, and be busy with little else."""
+
+    def pack(self) -> bytes:
+        packed: bytes | None = vars(self).get("packed")
+        if packed is None:
+            packed = super().pack()  # type: ignore[no-untyped-call]
+            vars(self)["packed"] = packed
+        return packed
+
+
+@lru_cache(maxsize=64)  # structured messages share two or three; binary ones have their own
+def _packed(
+    packet: int,
+    content_type: str,
+    attributes: tuple[tuple[str, str], ...],
+    correlation: bytes | None,
+) -> Properties:
+    properties = _Packed(packet)  # type: ignore[no-untyped-call]
+    if content_type:
         properties.PayloadFormatIndicator = 1
-        properties.ContentType = message.content_type
-    if message.attributes:
-        properties.UserProperty = list(message.attributes)
-    if message.correlation is not None:
-        properties.CorrelationData = message.correlation
+        properties.ContentType = content_type
+    if attributes:
+        properties.UserProperty = list(attributes)
+    if correlation is not None:
+        properties.CorrelationData = correlation
     return properties
 
 

@@ -1,18 +1,15 @@
 """One MQTT connection, from CONNECT to its end. It is never reopened: a new one takes its place.
 
-Threads. paho runs its own network thread (`loop_start`), and that thread only hops: each callback
-is one line that hands its arguments to the event loop with `call_soon_threadsafe`. It must never
-wait for the loop, because paho calls `on_publish` while it holds the mutex that `publish()` takes.
-All state here therefore belongs to the event loop, and there are no locks of ours. An ack cannot
-overtake the registration of its future: both happen on the loop, the registration in the same step
-as the publish. Only the blocking `connect()` (DNS, TCP, TLS) runs in a worker thread.
+Threads: one. paho's client runs on the event loop (pump.py), and its callbacks only queue their
+arguments for the next turn: paho holds locks while it calls, and must not be called back into. An
+ack cannot overtake the registration of its future, which happens in the same step as the publish.
+Only the blocking `connect()` (DNS, TCP, TLS) runs in a worker thread, before anything else does.
 
 A new paho Client for each connection: what paho had queued dies with it; the outbox is the truth.
 """
 
 import asyncio
 import contextlib
-import socket
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -26,6 +23,7 @@ from bridge.config import Mqtt
 from bridge.errors import SinkRejected, SinkUnavailable
 from bridge.transports.mqtt import client as paho
 from bridge.transports.mqtt.client import Message, Version
+from bridge.transports.mqtt.pump import Pump, hang_up
 
 UNSUPPORTED_PROTOCOL = 132
 PACKET_TOO_LARGE = 0x95
@@ -72,6 +70,7 @@ class Connection:
         self._bytes_max = _PACKET_BYTES_MAX
         self._abandoned = False
         self._client = self._build(client_id, will)
+        self._pump = Pump(self._client, config.keepalive_s)
 
     async def open(self) -> None:
         """Return once the broker has said yes. Raises SinkUnavailable, or ProtocolRefused."""
@@ -79,6 +78,7 @@ class Connection:
         try:
             async with asyncio.timeout(self._config.connect_timeout_s):
                 await asyncio.to_thread(self._connect)
+                self._pump.start()
                 await self._connack
         except TimeoutError as error:
             raise SinkUnavailable(f"connect to {place}: no answer in time") from error
@@ -132,32 +132,30 @@ class Connection:
 
     def drop(self, why: str) -> None:
         """End it now, without a goodbye."""
-        self._shut_socket()
+        self._pump.stop()
         self._end(why)
 
     async def close(self) -> None:
-        """A clean DISCONNECT, so that no last will is sent; then the thread's end."""
+        """A clean DISCONNECT, so that no last will is sent."""
         self._client.disconnect()
         await asyncio.wait({self.closed}, timeout=_GOODBYE_S)
         self.drop("closed")
-        with contextlib.suppress(AttributeError):  # paho's thread clears itself while we look
-            await asyncio.to_thread(self._client.loop_stop)
 
     def _build(self, client_id: str, will: Message) -> Client:
         client = paho.build(self._config, client_id, self.version, will)
-        client.on_connect = lambda _client, _data, _flags, code, properties: self._hop(
+        client.on_connect = lambda _client, _data, _flags, code, properties: self._soon(
             self._connected, code, properties
         )
-        client.on_disconnect = lambda _client, _data, _flags, code, _properties: self._hop(
+        client.on_disconnect = lambda _client, _data, _flags, code, _properties: self._soon(
             self._end, str(code)
         )
-        client.on_publish = lambda _client, _data, mid, code, _properties: self._hop(
+        client.on_publish = lambda _client, _data, mid, code, _properties: self._soon(
             self._published, mid, code
         )
-        client.on_subscribe = lambda _client, _data, mid, codes, _properties: self._hop(
+        client.on_subscribe = lambda _client, _data, mid, codes, _properties: self._soon(
             self._subscribed, mid, codes
         )
-        client.on_message = lambda _client, _data, message: self._hop(self._arrive, message)
+        client.on_message = lambda _client, _data, message: self._soon(self._arrive, message)
         return client
 
     def _connect(self) -> None:
@@ -170,8 +168,13 @@ class Connection:
             commands_bytes_max=self._commands_bytes_max,
         )
         if self._abandoned:
-            self._shut_socket()
-        self._client.loop_start()
+            hang_up(self._client)
+            self._client.loop_read()
+
+    def _soon(self, handler: Callable[..., None], *arguments: Any) -> None:
+        """On the loop's next turn; a connect() that fails calls back from its worker thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+            self._loop.call_soon_threadsafe(handler, *arguments)
 
     def _send_waiting(self) -> None:
         while self._waiting and len(self._acks) < self._window:
@@ -186,11 +189,7 @@ class Connection:
             else:
                 self._acks[info.mid] = future
 
-    # From here on: what the network thread hops into, always on the event loop.
-
-    def _hop(self, handler: Callable[..., None], *arguments: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
-            self._loop.call_soon_threadsafe(handler, *arguments)
+    # From here on: what paho's callbacks have queued.
 
     def _connected(self, code: Any, properties: Properties) -> None:
         if self._connack.done():
@@ -240,12 +239,6 @@ class Connection:
         self._acks.clear()
         self._subacks.clear()
         self._waiting.clear()
-
-    def _shut_socket(self) -> None:
-        sock = self._client.socket()
-        if isinstance(sock, socket.socket):
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
 
     def _future(self) -> asyncio.Future[None]:
         future: asyncio.Future[None] = self._loop.create_future()

@@ -269,9 +269,10 @@ class MqttTransport:
         if not acks:
             return
         timeout_s = self._config.publish_timeout_s
-        _, late = await asyncio.wait(acks, timeout=timeout_s)
-        if late:
-            connection.drop(f"no PUBACK within {timeout_s:g} s")
+        if not all(ack.done() for ack in acks):
+            _, late = await asyncio.wait(acks, timeout=timeout_s)
+            if late:
+                connection.drop(f"no PUBACK within {timeout_s:g} s")
         for ack in acks:
             await ack
 
