@@ -8,7 +8,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from bridge.clock import Clock
 from bridge.config import Imds
@@ -32,6 +32,14 @@ _BACKOFF_S_MAX_PENDING = 5.0
 
 class DocumentSource(Protocol):
     async def get_document(self) -> bytes: ...
+
+
+class _Known(NamedTuple):
+    """What the ledger holds of the events in a document, read once for all of them."""
+
+    entries: dict[str, approvals.Entry]
+    tokens: dict[str, str]
+    fenced: frozenset[str]
 
 
 class Poller:
@@ -141,8 +149,8 @@ class Poller:
 
     def _record(self, raw: bytes, document: Document) -> bool:
         """Whether anything of ours changed."""
-        entries = self._store.entries()
-        posted = {key for key, entry in entries.items() if entry.state in approvals.POSTED}
+        known = _Known(self._store.entries(), self._store.tokens(), self._store.fenced())
+        posted = {key for key, entry in known.entries.items() if entry.state in approvals.POSTED}
         circumstances = diff.Circumstances(
             now=self._clock.now(), gap=self._is_gap(), posted=frozenset(posted)
         )
@@ -152,8 +160,10 @@ class Poller:
             if self._concerns_us(transition)
         ]
         first = self._raw is None
-        drafts = [self._draft(t, document, entries, first=first) for t in transitions]
-        self._store.record(raw, drafts, self._confirm(transitions, entries), self._clock.now())
+        drafts = [self._draft(t, document, known, first=first) for t in transitions]
+        self._store.record(
+            raw, drafts, self._confirm(transitions, known.entries), self._clock.now()
+        )
         self._raw, self._previous = raw, document
         for transition in transitions:
             _log(transition, document)
@@ -175,13 +185,13 @@ class Poller:
         self,
         transition: diff.Transition,
         document: Document,
-        entries: dict[str, approvals.Entry],
+        known: "_Known",
         *,
         first: bool,
     ) -> Draft:
         scheduled_event = transition.scheduled_event
-        token = self._store.tokens().get(scheduled_event.key) or secrets.token_urlsafe(16)
-        entry = entries.get(scheduled_event.key)
+        token = known.tokens.get(scheduled_event.key) or secrets.token_urlsafe(16)
+        entry = known.entries.get(scheduled_event.key)
         state = "foreign" if transition.foreign else (entry.state if entry else "none")
         cloudevent = cloudevents.from_transition(
             transition,
@@ -196,7 +206,7 @@ class Poller:
             event_id=scheduled_event.event_id,
             ends=transition.is_end,
             token=token,
-            fenced=first or scheduled_event.key in self._store.fenced(),
+            fenced=first or scheduled_event.key in known.fenced,
         )
 
     def _is_leader(self, scheduled_event: ScheduledEvent) -> bool:

@@ -46,7 +46,7 @@ class Publisher:
 
     async def drained(self) -> None:
         """Return when this sink has acknowledged everything there is."""
-        if self._store.depth(self._sink.name) == 0:
+        if self._store.oldest(self._sink.name) is None:
             return
         self.wake()
         await self._drained.wait()
@@ -58,7 +58,7 @@ class Publisher:
             delay_s = await self.step()
             if delay_s:
                 await asyncio.sleep(delay_s)
-            elif self._store.depth(self._sink.name) == 0:
+            elif self._store.oldest(self._sink.name) is None:
                 self._drained.set()
                 self.pulse.rest()
                 await self._wake.wait()
