@@ -70,7 +70,7 @@ class Connection:
         self._bytes_max = _PACKET_BYTES_MAX
         self._abandoned = False
         self._client = self._build(client_id, will)
-        self._pump = Pump(self._client, config.keepalive_s)
+        self._pump = Pump(self._client, config.keepalive_s, on_failure=self._end)
 
     async def open(self) -> None:
         """Return once the broker has said yes. Raises SinkUnavailable, or ProtocolRefused."""
@@ -169,7 +169,6 @@ class Connection:
         )
         if self._abandoned:
             hang_up(self._client)
-            self._client.loop_read()
 
     def _soon(self, handler: Callable[..., None], *arguments: Any) -> None:
         """On the loop's next turn; a connect() that fails calls back from its worker thread."""

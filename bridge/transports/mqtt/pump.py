@@ -6,9 +6,9 @@ published it, and thousands of connections fit into one process.
 """
 
 import asyncio
-import contextlib
 import socket
 import ssl
+from collections.abc import Callable
 
 from paho.mqtt.client import Client
 
@@ -17,7 +17,10 @@ _LOOKS_PER_KEEPALIVE = 8
 
 
 class Pump:
-    def __init__(self, client: Client, keepalive_s: float) -> None:
+    def __init__(
+        self, client: Client, keepalive_s: float, on_failure: Callable[[str], None]
+    ) -> None:
+        self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         self._client = client
         self._look_s = keepalive_s / _LOOKS_PER_KEEPALIVE
@@ -39,16 +42,19 @@ class Pump:
         self._look()
 
     def stop(self) -> None:
-        """End it now: paho finds the connection closed, and tells its on_disconnect."""
+        """End it now, if it was started."""
         if self._socket is not None:
             hang_up(self._client)
-            self._client.loop_read()
 
     def _read(self) -> None:
-        self._client.loop_read()
-        # TLS decrypts whole records: what it still holds, the kernel will never announce.
-        while isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+        try:
             self._client.loop_read()
+            # TLS decrypts whole records: what it still holds, the kernel will never announce.
+            while isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+                self._client.loop_read()
+        except Exception as error:  # noqa: BLE001 - whatever it was, this connection is over
+            self.stop()
+            self._on_failure(f"the broker sent what cannot be read: {error}")
 
     def _want_to_write(self, sock: socket.socket) -> None:
         self._loop.call_soon(self._write, sock)
@@ -76,8 +82,5 @@ class Pump:
 
 
 def hang_up(client: Client) -> None:
-    """Both ways, from any thread; paho closes the socket when it next looks."""
-    sock = client.socket()
-    if isinstance(sock, socket.socket):
-        with contextlib.suppress(OSError):
-            sock.shutdown(socket.SHUT_RDWR)
+    """Close the socket without a goodbye."""
+    client._sock_close()  # noqa: SLF001 - paho has no public word for that
