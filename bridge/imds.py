@@ -127,16 +127,23 @@ class ImdsClient:
         return body
 
     async def get_identity(self) -> Identity:
-        body = await self._get(INSTANCE, self._instance_ladder, self._config.timeout_s)
+        # Once a start, so it takes nothing from the budget: the first poll follows at once.
+        body = await self._get(
+            INSTANCE, self._instance_ladder, self._config.timeout_s, budgeted=False
+        )
         return _identity(body, self._config.vm_name)
 
     async def close(self) -> None:
         self._connection.close()
 
-    async def _get(self, path: str, ladder: _Ladder, timeout_s: float) -> bytes:
+    async def _get(
+        self, path: str, ladder: _Ladder, timeout_s: float, *, budgeted: bool = True
+    ) -> bytes:
         refusals = 0
         async with self._one_at_a_time:
             while True:
+                if budgeted:
+                    await asyncio.sleep(self._bucket.take())
                 try:
                     return await self._get_once(path, ladder.current, timeout_s)
                 except ImdsUnavailable as error:
@@ -149,7 +156,6 @@ class ImdsClient:
                         raise
 
     async def _get_once(self, path: str, version: str, timeout_s: float) -> bytes:
-        await asyncio.sleep(self._bucket.take())
         what = f"GET {self._endpoint}{path}?api-version={version}"
         try:
             answer = await self._connection.get(
