@@ -67,12 +67,14 @@ def _parser() -> argparse.ArgumentParser:
     ):
         as_json = "one JSON value a line"
         add(name, function, text).add_argument("--json", action="store_true", help=as_json)
+    from bridge.fleet import command as fleet  # noqa: PLC0415
     from bridge.simulator import command as simulator  # noqa: PLC0415
 
     text = simulator.DESCRIPTION
     simulate = commands.add_parser("simulate", help=text, description=text)
     simulator.add_arguments(simulate)
-    simulate.set_defaults(function=simulator.run)
+    fleet.add_arguments(simulate)
+    simulate.set_defaults(function=lambda args: (fleet if args.fleet else simulator).run(args))
     doctor = add("doctor", _doctor, "check IMDS, clock, ledger, broker and topics; say what to do")
     doctor.add_argument("--json", action="store_true", help="one finding a line")
     text = "everything on one machine, with a story to watch: simulator, broker, agents, console"

@@ -26,7 +26,7 @@ ADAPTERS = (
 PORTS = ("bridge.transports", "bridge.feeds")
 INSTALLER = ("bridge.service", "bridge.extension", "bridge.errors", "bridge.version")
 LOOPS = ("bridge.poller", "bridge.publisher", "bridge.intake", "bridge.approver")
-MAY_IMPORT_APP = {"bridge.app", "bridge.cli", "bridge.__main__"}
+MAY_IMPORT_APP = {"bridge.app", "bridge.cli", "bridge.__main__", "bridge.fleet.worker"}
 
 
 def module_of(path: Path) -> str:

@@ -21,7 +21,7 @@ DESCRIPTION = "the IMDS and scale-set simulator, with its control API"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--listen", metavar="HOST:PORT", required=True, help="port 0: any free one, printed")
+    add("--listen", metavar="HOST:PORT", default="", help="port 0: any free one, printed")
     add("--scale-set", metavar="NAME", default="web", help="VMs are called NAME_ID")
     add("--instances", metavar="IDS", default=INSTANCES, help="ids by zone: %(default)s")
     add("--policy", metavar="POLICY", default="Default", help=f"one of {', '.join(POLICIES)}")
@@ -58,6 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if not args.listen:
+        return _fail(EXIT_USAGE, "--listen HOST:PORT is missing")
     try:
         asyncio.run(_serve(_settings(args)))
     except SettingsError as failure:
