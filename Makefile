@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: test coverage demo check format extension base-images lock schemas screenshots clean fuzz sbom test-emulator
+.PHONY: test coverage demo bench check format extension base-images lock schemas screenshots clean fuzz sbom test-emulator
 
 test: coverage $(VENV)/.apt $(VENV)/.wheels
 	$(BIN)/python -m pytest tests --ignore=tests/unit
@@ -20,6 +20,10 @@ demo: $(VENV)/.installed
 # The transports' conformance suite against Microsoft's Event Hubs emulator; skips without containers.
 test-emulator: $(VENV)/.installed
 	deploy/emulator/test
+
+# Ten minutes on a quiet machine; rewrites the figures of docs/performance.md. Never part of the tests.
+bench: $(VENV)/.installed $(VENV)/.apt
+	$(BIN)/python -m tests.bench --write
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check .

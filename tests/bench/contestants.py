@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.support.mosquitto import _free_port
+from tests.support.mosquitto import free_port
 
 ROOT = Path(__file__).parents[2]
 PEERS = Path(__file__).parent / "peers"
@@ -63,10 +63,11 @@ class Workshop:
         config = folder / "config.toml"
         config.write_text(
             f'[imds]\nendpoint = "{endpoint}"\npoll_interval_s = {interval_s}\n'
-            "requests_per_s_max = 1000.0\n"
+            f"requests_per_s_max = {max(4.0, 2 / interval_s)}\n"
+            f"[approvals]\nper_minute_max = 100000\n"
             f'[store]\npath = "{folder}/state.db"\n'
             f'[mqtt]\nhost = "127.0.0.1"\nport = {port}\n'
-            f'[http]\nlisten = "127.0.0.1:{_free_port()}"\n'
+            f'[http]\nlisten = "127.0.0.1:{free_port()}"\n'
         )
         return [str(self.python), "-m", "bridge", "run", "--config", str(config)]
 
