@@ -161,9 +161,8 @@ class Poller:
         ]
         first = self._raw is None
         drafts = [self._draft(t, document, known, first=first) for t in transitions]
-        self._store.record(
-            raw, drafts, self._confirm(transitions, known.entries), self._clock.now()
-        )
+        confirmed = self._confirm(transitions, known.entries)
+        self._store.record(raw, drafts, confirmed, self._clock.now())
         self._raw, self._previous = raw, document
         for transition in transitions:
             _log(transition, document)

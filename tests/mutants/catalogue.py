@@ -438,8 +438,8 @@ APPROVER_FAULTS: tuple[Mutant, ...] = (
         CRASH_MODEL,
         (
             "poller.py",
-            "        self._store.record(raw, drafts, self._confirm(transitions, entries), self._clock.now())\n",
-            "        self._store.record(raw, [], self._confirm(transitions, entries), self._clock.now())\n        self._store.record(raw, drafts, [], self._clock.now())\n",
+            "        self._store.record(raw, drafts, confirmed, self._clock.now())\n",
+            "        self._store.record(raw, [], confirmed, self._clock.now())\n        self._store.record(raw, drafts, [], self._clock.now())\n",
         ),
     ),
 )
@@ -629,28 +629,28 @@ POST_FAULTS: tuple[Mutant, ...] = (
         "garbage is taken for a 400",
         f"{POST}::test_lost_answer_is_in_doubt",
         (
-            "start_request.py",
-            '        raise ValueError(f"not an HTTP answer: {excerpt(line, characters_max=60)}")\n',
-            "        return 400\n",
+            "imds_wire.py",
+            '                raise ValueError(f"not an HTTP answer: {excerpt(line, characters_max=60)}")\n',
+            "                self.status = 400\n                return\n",
         ),
     ),
     mutant(
         "an interim answer is the answer",
         f"{POST}::test_interim_answer_is_skipped",
         (
-            "start_request.py",
-            "while (status := _status(line)) < 200:",
-            "while (status := _status(line)) < 100:",
+            "imds_wire.py",
+            "            if int(found[2]) >= 200:",
+            "            if int(found[2]) >= 100:",
         ),
     ),
     mutant(
         "half a status line is enough",
         f"{POST}::test_lost_answer_is_in_doubt",
-        ("start_request.py", '(?: [^\\r\\n]*)?\\r?\\n")', '(?: [^\\r\\n]*)?(?:\\r?\\n)?")'),
+        ("imds_wire.py", '(?: ([^\\r\\n]*))?\\r?\\n")', '(?: ([^\\r\\n]*))?(?:\\r?\\n)?")'),
         (
-            "start_request.py",
-            '        line = await self._reader.readuntil(b"\\n")\n',
-            "        line = await self._reader.readline()\n",
+            "imds_wire.py",
+            '            line = await self._reader.readuntil(b"\\n")\n',
+            "            line = await self._reader.readline()\n",
         ),
     ),
     mutant(
@@ -671,9 +671,9 @@ POST_FAULTS: tuple[Mutant, ...] = (
         "a line break in the version splits the request",
         f"{POST}::test_unusable_address_is_refused_before_connecting",
         (
-            "start_request.py",
-            'if not url.hostname or not re.fullmatch(r"[!-~]+", host + target):',
-            "if not url.hostname:",
+            "imds_wire.py",
+            'if not re.fullmatch(r"[!-~]+", self.host + target):',
+            "if False:",
         ),
     ),
 )
