@@ -35,15 +35,15 @@ class Operator:
     def __init__(self, host: str, port: int, *, approve: bool = True) -> None:
         self._host, self._port = host, port
         self._approve = approve
+        self._client_id = f"sebridge-operator-{uuid.uuid4().hex[:8]}"
         self.messages = 0
         self.online: dict[str, float] = {}  # VM to when it last said so
         self.tally = Tally("")
         self._client: Client | None = None
 
     async def start(self) -> None:
-        client = Client(
-            CallbackAPIVersion.VERSION2, client_id=f"sebridge-operator-{uuid.uuid4().hex[:8]}"
-        )
+        # The same session after a broker's restart: agents may be back before the operator is.
+        client = Client(CallbackAPIVersion.VERSION2, client_id=self._client_id, clean_session=False)
         subscribed = asyncio.Event()
         client.on_subscribe = lambda *_: subscribed.set()
         client.on_message = lambda _client, _data, message: self._take(message)
