@@ -86,7 +86,7 @@ class Loops:
             document=self._document,
             connect=self._connect,
             flush=self._flush,
-            on_answer=self._wake_publishers,
+            on_answer=self._settled,
             measures=measures,
         )
         self.intake = Intake(
@@ -173,6 +173,10 @@ class Loops:
         self._wake_publishers()
         self.intake.approve_by_rule()
         self.approver.wake()  # what waited for a fresh document can go now
+
+    def _settled(self) -> None:
+        self.poller.confirm_settled()
+        self._wake_publishers()
 
     def _wake_publishers(self) -> None:
         for publisher in self.publishers.values():

@@ -7,7 +7,7 @@ poll or a document that does not parse: those say nothing.
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from bridge.clock import Clock
@@ -145,6 +145,7 @@ class Poller:
         self._good_at = self._clock.elapsed_s()
         # After a restart or an outage the document may be the old one and still hold work to do.
         if changed or self.problem:
+            self.confirm_settled()
             self._on_change()
 
     def _record(self, raw: bytes, document: Document) -> bool:
@@ -161,7 +162,7 @@ class Poller:
         ]
         first = self._raw is None
         drafts = [self._draft(t, document, known, first=first) for t in transitions]
-        confirmed = self._confirm(transitions, known.entries)
+        confirmed = self._confirm(document, known.entries)
         self._store.record(raw, drafts, confirmed, self._clock.now())
         self._raw, self._previous = raw, document
         for transition in transitions:
@@ -211,25 +212,31 @@ class Poller:
     def _is_leader(self, scheduled_event: ScheduledEvent) -> bool:
         return approvals.is_leader(scheduled_event, self._vm.name)
 
+    def confirm_settled(self) -> None:
+        """What started or ended while its POST was under way: no later poll will show a change."""
+        document = self.document
+        confirmed = self._confirm(document, self._store.entries()) if document else []
+        if confirmed:
+            self._store.confirm(confirmed, self._clock.now())
+
     def _confirm(
-        self, transitions: Sequence[diff.Transition], entries: dict[str, approvals.Entry]
+        self, document: Document, entries: dict[str, approvals.Entry]
     ) -> list[Confirmation]:
-        """What started or ended after a POST of ours is confirmed, in the same transaction."""
+        """What was posted by us and has started, or is gone."""
         return [
-            Confirmation(event_id=entry.event_id, cloudevent=self._confirmation(entry, transition))
-            for transition in transitions
-            if (transition.is_end or transition.kind == "started")
-            and (entry := entries.get(transition.scheduled_event.key))
-            and entry.state in {"approved", "in-doubt"}
+            Confirmation(event_id=entry.event_id, cloudevent=self._confirmation(entry, found))
+            for entry in entries.values()
+            if entry.state in {"approved", "in-doubt"}
+            and ((found := document.find(entry.event_id)) is None or found.is_started)
         ]
 
     def _confirmation(
-        self, entry: approvals.Entry, transition: diff.Transition
+        self, entry: approvals.Entry, found: ScheduledEvent | None
     ) -> cloudevents.CloudEvent:
         row = self._store.command(entry.key)
         outcome = OutcomeData(
             status="confirmed",
-            detail=f"the event is {transition.kind}",
+            detail=f"the event is {'started' if found else 'gone'}",
             event_id=entry.event_id,
             idempotency_key=entry.key,
             rule=row.rule if row else "",

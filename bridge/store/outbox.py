@@ -96,6 +96,12 @@ class Outbox(WithFigures):
             for confirmation in confirmed:
                 self._confirm(db, confirmation, now)
 
+    def confirm(self, confirmed: Sequence[Confirmation], now: datetime) -> None:
+        """Approvals took effect, and no document will tell of it any more."""
+        with self._database.transaction() as db:
+            for confirmation in confirmed:
+                self._confirm(db, confirmation, now)
+
     def tokens(self) -> dict[str, str]:
         rows = self._all("SELECT event_id, token FROM pending")
         return {row["event_id"]: row["token"] for row in rows}

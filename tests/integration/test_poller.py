@@ -1,5 +1,6 @@
 """The poller on a real ledger: what is recorded, what is left alone, when it asks again."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -7,11 +8,12 @@ import msgspec
 import pytest
 
 from bridge.config import Imds
-from bridge.core.cloudevents import Vm, decode
+from bridge.core.approvals import Approve
+from bridge.core.cloudevents import CloudEvent, OutcomeData, Vm, decode, from_outcome
 from bridge.errors import ImdsUnavailable
 from bridge.poller import Poller
 from bridge.store import Store
-from tests.builders import EVENT_ID, VM_NAME
+from tests.builders import EVENT_ID, NOW, VM_NAME, command, scheduled_event
 from tests.fakes import FakeClock, FakeImds
 
 VM = Vm(name=VM_NAME, vm_id="id-3", resource_id="/subscriptions/s/vm")
@@ -218,3 +220,31 @@ async def test_poller_snapshot_survives_in_the_file(
     assert reopened.snapshot() == body(SCHEDULED)
     assert len(reopened.batch("memory", 10)) == 1
     reopened.close()
+
+
+async def test_poller_confirms_what_ended_while_its_post_was_under_way(polling: Polling) -> None:
+    """Started and gone between two looks of the approver: no later document will tell of it."""
+    store, now = polling.store, polling.clock.now()
+    await polling.see(body(SCHEDULED))
+    store.accept(
+        command(),
+        Approve(scheduled_event(), "default"),
+        received_at=now,
+        expires_at=now + timedelta(minutes=5),
+    )
+    number = store.begin_post(EVENT_ID, now)
+    await polling.see(body(STARTED, incarnation=2))
+    await polling.see(body(incarnation=3))
+    store.finish_post(
+        number, state="in-doubt", http_status=None, result="", outcome=in_doubt(), now=now
+    )
+    polling.poller.confirm_settled()
+    polling.poller.confirm_settled()
+
+    statuses = [data["status"] for data in polling.published() if "status" in data]
+    assert statuses == ["in-doubt", "confirmed"]
+
+
+def in_doubt() -> CloudEvent:
+    outcome = OutcomeData(status="in-doubt", event_id=EVENT_ID, idempotency_key="chg-4711")
+    return from_outcome(outcome, vm=VM, now=NOW)

@@ -108,9 +108,12 @@ def reject(number: int) -> Call:
     )
 
 
+def confirmation_of(number: int) -> Confirmation:
+    return Confirmation(event_id=f"Event-{number}", cloudevent=outcome("confirmed", number))
+
+
 def confirm(number: int) -> Call:
-    confirmation = Confirmation(event_id=f"Event-{number}", cloudevent=outcome("confirmed", number))
-    return lambda store: store.record(b"confirmed", [], [confirmation], NOW)
+    return lambda store: store.record(b"confirmed", [], [confirmation_of(number)], NOW)
 
 
 def drop_accepted(number: int) -> Call:
@@ -149,6 +152,7 @@ STORY: tuple[Call, ...] = (
     reject(3),
     lambda store: store.replay("bad-3", now=NOW, position=("hub/0", "30")),
     lambda store: store.keep_offsets([("hub/0", "31"), ("hub/1", "7")]),
+    lambda store: store.confirm([confirmation_of(1)], NOW),
     accept(2, key="again", override=True),
     begin(2),
     recover,
