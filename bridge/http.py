@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from bridge.config import Http
-from bridge.errors import ConfigError
+from bridge.errors import BridgeError
 from bridge.metrics import CONTENT_TYPE
 
 logger = logging.getLogger("sebridge.http")
@@ -65,7 +65,7 @@ class HttpServer:
             )
         except OSError as error:
             message = f"http.listen {self._config.listen}: {error.strerror or error}"
-            raise ConfigError(message) from error
+            raise BridgeError(message) from error
 
     async def close(self) -> None:
         if self._server is None:

@@ -18,7 +18,7 @@ from bridge.console.approval import Desk, Refused
 from bridge.console.security import COOKIE, HEADERS, SOURCE, Gate
 from bridge.console.state import Changes, FleetState
 from bridge.console.stream import GATHER_S, PING_S, Stream
-from bridge.errors import ConfigError
+from bridge.errors import BridgeError
 from bridge.feeds import Feed
 from bridge.version import VERSION
 
@@ -83,7 +83,7 @@ class ConsoleServer:
         except OSError as error:
             await self._runner.cleanup()
             message = f"console.listen {self._config.listen}: {error.strerror or error}"
-            raise ConfigError(message) from error
+            raise BridgeError(message) from error
         name = host if host not in {"", "0.0.0.0", "::"} else "localhost"  # noqa: S104
         return f"http://{f'[{name}]' if ':' in name else name}:{self._runner.addresses[0][1]}/"
 

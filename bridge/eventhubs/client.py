@@ -6,6 +6,7 @@ context, and goes on for 24 seconds before it reports a failure unless told not 
 
 import functools
 import logging
+import os
 import ssl
 from types import TracebackType
 from typing import Any, Self
@@ -77,7 +78,9 @@ class Namespace:
             from azure.identity.aio import ManagedIdentityCredential  # noqa: PLC0415
 
             self._credential = ManagedIdentityCredential(
-                client_id=self._config.identity_client_id or None
+                client_id=self._config.identity_client_id or None,
+                # IMDS must not be asked through a proxy; a pod's identity comes from elsewhere.
+                use_env_settings="AZURE_FEDERATED_TOKEN_FILE" in os.environ,
             )
         return self._credential
 

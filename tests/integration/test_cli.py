@@ -1,6 +1,5 @@
 """The command line from outside: bad options, strangers at the agent's port, one line an error."""
 
-import socket
 import subprocess
 import sys
 import threading
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from bridge import cli
+from tests.support.mosquitto import free_port
 
 
 @contextmanager
@@ -36,13 +36,6 @@ def answering(status: int, body: bytes) -> Iterator[int]:
         server.shutdown()
         thread.join()
         server.server_close()
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @pytest.mark.parametrize("command", ["status", "audit"])

@@ -9,7 +9,7 @@ import pytest
 
 from bridge import http as http_module
 from bridge.config import Http
-from bridge.errors import ConfigError
+from bridge.errors import BridgeError
 from bridge.http import HttpServer
 
 
@@ -173,7 +173,7 @@ async def test_page_that_fails_is_an_answer_too(
 
 async def test_port_in_use_is_a_configuration_error(server: HttpServer, port: int) -> None:
     """The message names the option."""
-    with pytest.raises(ConfigError, match=rf"http\.listen 127\.0\.0\.1:{port}"):
+    with pytest.raises(BridgeError, match=rf"http\.listen 127\.0\.0\.1:{port}"):
         await server_on(port).start()
 
 

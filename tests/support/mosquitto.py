@@ -1,5 +1,7 @@
 """A real broker for tests: mosquitto on a free port of 127.0.0.1, in its own folder."""
 
+import contextlib
+import random
 import socket
 import subprocess
 import time
@@ -57,9 +59,12 @@ class Mosquitto:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Below the ports that Linux gives to clients: one of those would take it between two uses."""
+    while True:
+        port = random.randrange(15_000, 30_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _wait_until_open(port: int, process: subprocess.Popen[bytes]) -> None:
