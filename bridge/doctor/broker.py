@@ -16,20 +16,19 @@ from bridge.config import Mqtt
 from bridge.configfile import read_secret
 from bridge.doctor import tls
 from bridge.doctor.finding import Finding, failed, ok, warning
-from bridge.doctor.session import FAILURE_MIN, Lost, Session
+from bridge.doctor.session import Lost, Session
 from bridge.doctor.topics import check_topics
 from bridge.doctor.waiting import in_thread
 from bridge.errors import ConfigError, SinkUnavailable
 from bridge.imds import Identity
+from bridge.mqtt_client import FAILURE_MIN, UNSUPPORTED_PROTOCOL, Version
 from bridge.transports import TokenProvider
-from bridge.transports.mqtt.client import Version
 
 _NAME_S, _PORT_S, _TLS_S, _TOKEN_S, _LOGIN_S = 3.0, 3.0, 4.0, 5.0, 4.0
-_UNSUPPORTED_PROTOCOL = 132
 _LOGIN = "broker login"
 _REACH = "check mqtt.host and mqtt.port, and that no firewall or security group blocks them"
 _LOGIN_REMEDIES = {
-    _UNSUPPORTED_PROTOCOL: 'set mqtt.protocol = "auto", or enable that version in the broker',
+    UNSUPPORTED_PROTOCOL: 'set mqtt.protocol = "auto", or enable that version in the broker',
     133: "let the broker accept this client id: the agent's own, with -doctor behind it",
     134: "check mqtt.username and mqtt.password_file against the broker's users",
     135: "let the broker's rules admit this user, certificate or identity",
@@ -152,7 +151,7 @@ async def _log_in(
         if finding.result == "ok":
             return session, _judge_version(config, version, finding)
         await session.close()
-        if code not in {_UNSUPPORTED_PROTOCOL, None}:
+        if code not in {UNSUPPORTED_PROTOCOL, None}:
             break
     assert finding
     return None, finding

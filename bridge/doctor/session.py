@@ -10,19 +10,18 @@ from collections.abc import Callable
 from typing import Any
 
 from paho.mqtt.client import Client
-from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
+from paho.mqtt.enums import MQTTErrorCode
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from bridge import mqtt_client
 from bridge.config import Mqtt
-from bridge.configfile import read_secret
 from bridge.doctor.waiting import in_thread
-from bridge.transports.mqtt.client import Version, tls_context
+from bridge.mqtt_client import Version
 
 # Nobody shall find a probe later: what is not delivered at once is dropped by the broker.
 PROBE_EXPIRY_S = 1
-FAILURE_MIN = 0x80
 _ANSWER_S = 4.0
 _GOODBYE_S = 1.0
 _KEEPALIVE_S = 5  # paho's time limit for a TLS handshake, too
@@ -78,14 +77,8 @@ class Session:
             await in_thread(self._client.loop_stop, seconds=_GOODBYE_S)
 
     def _build(self, client_id: str) -> Client:
-        client = Client(
-            CallbackAPIVersion.VERSION2,
-            client_id=client_id,
-            clean_session=None if self.version == "5" else True,
-            protocol=MQTTProtocolVersion.MQTTv5
-            if self.version == "5"
-            else MQTTProtocolVersion.MQTTv311,
-            reconnect_on_failure=False,
+        client = mqtt_client.build(
+            self._config, client_id=client_id, version=self.version, clean=True, manual_ack=False
         )
         client.on_connect = lambda _c, _d, _f, code, properties: self._hop(
             self._connected, code, properties
@@ -101,11 +94,7 @@ class Session:
         """Blocks; in a thread."""
         config, client = self._config, self._client
         client.connect_timeout = _KEEPALIVE_S
-        if config.tls.enabled:
-            client.tls_set_context(tls_context(config))
-        if config.username:
-            password = config.password_file and read_secret(config.password_file, "password_file")
-            client.username_pw_set(config.username, password or None)
+        mqtt_client.log_in(client, config)
         properties = None
         if self._token:
             properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]

@@ -12,7 +12,7 @@ from cryptography import x509
 
 from bridge.config import Mqtt
 from bridge.doctor.finding import Finding, failed, ok, warning
-from bridge.transports.mqtt.client import tls_context
+from bridge.mqtt_client import tls_context
 
 NAME = "broker tls"
 CERTIFICATE = "client certificate"

@@ -15,8 +15,9 @@ from bridge.config import Mqtt
 from bridge.core import cloudevents, topics
 from bridge.core.cloudevents import CloudEvent
 from bridge.doctor.finding import Finding, failed, ok, warning
-from bridge.doctor.session import FAILURE_MIN, Lost, Session
+from bridge.doctor.session import Lost, Session
 from bridge.imds import Identity
+from bridge.mqtt_client import FAILURE_MIN
 from bridge.version import VERSION
 
 PROBE_TYPE = "io.sebridge.agent.probe.v1"

@@ -26,9 +26,9 @@ from bridge.core.commands import Command, Malformed, Parts, Wire
 from bridge.core.signing import Envelope, Signature, Unverified
 from bridge.errors import ConfigError
 from bridge.log import JsonFormatter, TextFormatter
+from bridge.mqtt_client import PatientClient
 from bridge.transports import Incoming
 from bridge.transports.mqtt import MqttTransport
-from bridge.transports.mqtt.client import PatientClient
 from tests.builders import EVENT_ID, NOW, VM_NAME, command_fields
 from tests.fuzz.mutator import bombs
 

@@ -21,8 +21,8 @@ from bridge.core.commands import REQUIRED_ATTRIBUTES
 from bridge.core.strict_json import NotJson, decode_object
 from bridge.errors import BridgeError, SinkRejected, SinkUnavailable
 from bridge.feeds import FeedChannel, Received
-from bridge.feeds.mqtt.session import PACKET_BYTES_MAX, ProtocolRefused, Session
-from bridge.mqtt_client import FAILURE_MIN, Version
+from bridge.feeds.mqtt.session import PACKET_BYTES_MAX, Session
+from bridge.mqtt_client import FAILURE_MIN, ProtocolRefused, Version
 from bridge.reconnecting import keep_connected
 
 # Brokers send retained messages right after the SUBACK; a big fleet's take a moment.

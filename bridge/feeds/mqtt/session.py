@@ -18,19 +18,11 @@ from bridge import mqtt_client
 from bridge.config import Mqtt
 from bridge.core.cloudevents import STRUCTURED_CONTENT_TYPE
 from bridge.errors import SinkRejected, SinkUnavailable
-from bridge.mqtt_client import FAILURE_MIN, UNSUPPORTED_PROTOCOL, Version
+from bridge.mqtt_client import FAILURE_MIN, UNSUPPORTED_PROTOCOL, ProtocolRefused, Version
 
 # Far above what an event that names a thousand VMs twice needs.
 PACKET_BYTES_MAX = 1_048_576
 _GOODBYE_S = 1.0
-
-
-class ProtocolRefused(SinkUnavailable):
-    """The broker may not speak this version; `explicit` when it said so in a CONNACK."""
-
-    def __init__(self, message: str, *, explicit: bool) -> None:
-        super().__init__(message)
-        self.explicit = explicit
 
 
 class Session:

@@ -1,28 +1,19 @@
-"""paho's Client, set up our way: both protocol versions, TLS, login, properties.
+"""paho's Client for the agent: a session that outlives connections, a will, packed properties.
 
 Knows what MQTT 5 and 3.1.1 need; knows nothing of rows, futures or reconnects.
 """
 
-import socket
-import ssl
-import struct
 from functools import lru_cache
-from typing import Any, Literal
 
 import msgspec
-from paho.mqtt.client import Client, MQTTMessage
-from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
-from paho.mqtt.exception import MalformedPacket, MQTTException
+from paho.mqtt.client import Client
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from bridge import mqtt_client
 from bridge.config import Mqtt
-from bridge.configfile import read_secret
+from bridge.mqtt_client import Version
 
-Version = Literal["5", "3.1.1"]
-
-# The kernel gives up on unacknowledged bytes after this long, not after its usual quarter hour.
-TCP_USER_TIMEOUT_MS = 30_000
 # Topic, properties and headers around a command's payload.
 _OVERHEAD_BYTES = 65_536
 
@@ -38,55 +29,10 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     correlation: bytes | None = None
 
 
-class PatientClient(Client):
-    """A client that one message cannot throw out.
-
-    paho takes some text for a broken packet that MQTT and its brokers allow, U+FEFF for one, and
-    hangs up. The broker then sends the message again, on every connection, for ever.
-    """
-
-    def _handle_publish(self) -> MQTTErrorCode:
-        try:
-            return super()._handle_publish()
-        except (MQTTException, ValueError, LookupError, struct.error) as error:
-            message = _unreadable(self._in_packet["command"], bytes(self._in_packet["packet"]))
-            if message is None:
-                raise MalformedPacket(str(error)) from error
-        self._handle_on_message(message)
-        return MQTTErrorCode.MQTT_ERR_SUCCESS
-
-    def _handle_on_message(self, message: MQTTMessage) -> None:
-        try:
-            _ = message.topic  # decoded here, where paho knows what to do about a broken packet
-        except UnicodeDecodeError as error:
-            raise MalformedPacket("the topic is not UTF-8") from error
-        super()._handle_on_message(message)
-
-
-def _unreadable(header: int, packet: bytes) -> MQTTMessage | None:
-    """A PUBLISH without its properties; they stay before the payload, so that it is no command."""
-    topic_end = 2 + int.from_bytes(packet[:2], "big")
-    qos = (header & 0x06) >> 1
-    body = topic_end + (2 if qos else 0)
-    if qos > 1 or len(packet) < body:
-        return None
-    mid = int.from_bytes(packet[topic_end:body], "big")
-    message = MQTTMessage(mid=mid, topic=packet[2:topic_end])
-    message.qos, message.retain = qos, bool(header & 0x01)
-    message.payload = b"\0" + packet[body:]
-    return message
-
-
 def build(config: Mqtt, client_id: str, version: Version, will: Message) -> Client:
-    client = PatientClient(
-        CallbackAPIVersion.VERSION2,
-        client_id=client_id,
-        clean_session=None if version == "5" else False,
-        protocol=MQTTProtocolVersion.MQTTv5 if version == "5" else MQTTProtocolVersion.MQTTv311,
-        reconnect_on_failure=False,
-        manual_ack=True,
+    client = mqtt_client.build(
+        config, client_id=client_id, version=version, clean=False, manual_ack=True
     )
-    client.connect_timeout = config.connect_timeout_s
     client.max_inflight_messages = 0  # the window is kept elsewhere: only CONNACK tells its size
     client.will_set(
         will.topic,
@@ -95,7 +41,6 @@ def build(config: Mqtt, client_id: str, version: Version, will: Message) -> Clie
         retain=will.retain,
         properties=_properties(will, version, PacketTypes.WILLMESSAGE),
     )
-    client.on_socket_open = lambda _client, _data, sock: _set_options(sock)
     return client
 
 
@@ -103,11 +48,7 @@ def connect(
     client: Client, config: Mqtt, version: Version, *, token: str, commands_bytes_max: int
 ) -> None:
     """DNS, TCP, TLS and CONNECT. Blocks."""
-    if config.tls.enabled:
-        client.tls_set_context(tls_context(config))
-    if config.username:
-        password = config.password_file and read_secret(config.password_file, "password_file")
-        client.username_pw_set(config.username, password or None)
+    mqtt_client.log_in(client, config)
     if version == "3.1.1":
         client.connect(config.host, config.port, config.keepalive_s)
         return
@@ -118,14 +59,6 @@ def connect(
         clean_start=False,
         properties=_connect_properties(config, token, commands_bytes_max),
     )
-
-
-def tls_context(config: Mqtt) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=config.tls.ca_file or None)
-    if config.tls.cert_file:
-        # A password, or OpenSSL would wait for one at the terminal.
-        context.load_cert_chain(config.tls.cert_file, config.tls.key_file, password="")
-    return context
 
 
 def publish_properties(message: Message, version: Version) -> Properties | None:
@@ -185,9 +118,3 @@ def _connect_properties(config: Mqtt, token: str, commands_bytes_max: int) -> Pr
         properties.AuthenticationMethod = "OAUTH2-JWT"
         properties.AuthenticationData = token.encode()
     return properties
-
-
-def _set_options(sock: Any) -> None:
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TCP_USER_TIMEOUT_MS)

@@ -21,23 +21,14 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from bridge.config import Mqtt
 from bridge.errors import SinkRejected, SinkUnavailable
+from bridge.mqtt_client import FAILURE_MIN, UNSUPPORTED_PROTOCOL, ProtocolRefused, Version
 from bridge.transports.mqtt import client as paho
-from bridge.transports.mqtt.client import Message, Version
+from bridge.transports.mqtt.client import Message
 from bridge.transports.mqtt.pump import Pump, hang_up
 
-UNSUPPORTED_PROTOCOL = 132
 PACKET_TOO_LARGE = 0x95
-FAILURE_MIN = 0x80
 _PACKET_BYTES_MAX = 268_435_460  # what MQTT's length field can say
 _GOODBYE_S = 1.0
-
-
-class ProtocolRefused(SinkUnavailable):
-    """The broker may not speak this version; `explicit` when it said so in a CONNACK."""
-
-    def __init__(self, message: str, *, explicit: bool) -> None:
-        super().__init__(message)
-        self.explicit = explicit
 
 
 class Connection:

@@ -7,8 +7,9 @@ from paho.mqtt.client import MQTTMessage
 from bridge.config import ContentMode
 from bridge.core import cloudevents, topics
 from bridge.core.commands import Wire
+from bridge.mqtt_client import Version
 from bridge.transports import Incoming, Outgoing
-from bridge.transports.mqtt.client import Message, Version
+from bridge.transports.mqtt.client import Message
 
 
 def to_incoming(message: MQTTMessage, *, ack: Callable[[], None], reply_prefix: str) -> Incoming:

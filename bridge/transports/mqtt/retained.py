@@ -11,8 +11,9 @@ import logging
 from paho.mqtt.client import MQTTMessage
 
 from bridge.errors import SinkUnavailable
+from bridge.mqtt_client import FAILURE_MIN
 from bridge.transports import PendingProvider
-from bridge.transports.mqtt.connection import FAILURE_MIN, Connection
+from bridge.transports.mqtt.connection import Connection
 from bridge.transports.mqtt.messages import Messages
 
 # Retained messages come right behind the SUBACK; a slow broker gets this long.

@@ -19,9 +19,10 @@ from bridge.core import cloudevents
 from bridge.core.backoff import full_jitter
 from bridge.core.cloudevents import CloudEvent
 from bridge.errors import BridgeError, SinkRejected, SinkUnavailable
+from bridge.mqtt_client import FAILURE_MIN, ProtocolRefused, Version
 from bridge.transports import Incoming, Outgoing, PendingProvider, TokenProvider
-from bridge.transports.mqtt.client import Message, Version
-from bridge.transports.mqtt.connection import FAILURE_MIN, Connection, ProtocolRefused
+from bridge.transports.mqtt.client import Message
+from bridge.transports.mqtt.connection import Connection
 from bridge.transports.mqtt.messages import Messages, to_incoming
 from bridge.transports.mqtt.retained import StaleRetained
 
