@@ -1,13 +1,13 @@
 """The same promises with a real broker: kills at sampled steps, commands sent until answered.
 
-`TRANSPORTS` is where another transport joins in: a way to write its configuration, and a party
-that sends the commands and appends what it consumes to `out.jsonl`.
+Each of `TRANSPORTS` brings its configuration and a party that sends the commands and appends what
+it consumes to `out.jsonl`.
 """
 
 import asyncio
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -19,9 +19,11 @@ from tests.crash.counting_imds import CountingImds
 from tests.crash.promises import check
 from tests.crash.runner import COMMANDS
 from tests.crash.scripted import answered_keys, distinct_keys, transitions
+from tests.support.eventhubs_server import EventHubsServer
 from tests.support.mosquitto import Mosquitto
 from tests.support.scripted_imds import ScriptedImds
 
+EVENTS_HUB, COMMANDS_HUB = "scheduled-events", "scheduled-events-commands"
 CONFIG = """
 [imds]
 endpoint = "{endpoint}"
@@ -69,8 +71,49 @@ class MqttParty:
         self._out.close()
 
 
-@contextmanager
-def mqtt(folder: Path) -> Iterator[Party]:
+class EventHubsParty:
+    def __init__(self, folder: Path, server: EventHubsServer) -> None:
+        secret = folder / "connection-string"
+        secret.write_text(server.connection_string())
+        self.config = (
+            '[events]\nsinks = ["eventhubs"]\n[commands]\nsource = "eventhubs"\n'
+            f'[eventhubs]\nconnection_string_file = "{secret}"\n'
+            "reconnect_s_max = 0.5\ncheckpoint_s = 0.2\n"
+        )
+        self._server = server
+        self._out = folder / "out.jsonl"
+
+    def send(self, payload: bytes) -> None:
+        self._server.hub(COMMANDS_HUB).put(payload, partition_key="vm1")
+
+    async def keep(self) -> None:
+        """Append what is new in the hub, for ever."""
+        kept = 0
+        while True:
+            new = self._server.hub(EVENTS_HUB).events()[kept:]
+            with self._out.open("ab") as out:
+                # Status goes to the same hub; it describes a moment, and none is promised.
+                bodies = (bytes(event.body) for event in new)
+                out.writelines(body + b"\n" for body in bodies if b"io.sebridge.agent" not in body)
+            kept += len(new)
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def eventhubs(folder: Path) -> AsyncIterator[Party]:
+    async with EventHubsServer() as server:
+        server.add_hub(EVENTS_HUB)
+        server.add_hub(COMMANDS_HUB)
+        party = EventHubsParty(folder, server)
+        keeping = asyncio.create_task(party.keep())
+        try:
+            yield party
+        finally:
+            keeping.cancel()
+
+
+@asynccontextmanager
+async def mqtt(folder: Path) -> AsyncIterator[Party]:
     (folder / "mosquitto").mkdir()
     with Mosquitto(folder / "mosquitto") as broker:
         party = MqttParty(folder, broker.port)
@@ -80,7 +123,7 @@ def mqtt(folder: Path) -> Iterator[Party]:
             party.close()
 
 
-TRANSPORTS = {"mqtt": mqtt}
+TRANSPORTS = {"eventhubs": eventhubs, "mqtt": mqtt}
 
 
 class Outcome(NamedTuple):
@@ -139,7 +182,7 @@ async def test_kills_with_a_real_broker_keep_every_promise(
             folder = tmp_path / f"{behaviour}-{at}"
             folder.mkdir()
             (folder / "commands.jsonl").write_bytes(b"\n".join((*COMMANDS, b"")))
-            with TRANSPORTS[transport](folder) as party:
+            async with TRANSPORTS[transport](folder) as party:
                 endpoint = f"{imds.endpoint}/{behaviour}/{folder.name}"
                 text = CONFIG.format(endpoint=endpoint, folder=folder, transport=party.config)
                 (folder / "agent.toml").write_text(text)
