@@ -10,9 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from bridge import configfile
 from tests.builders import EVENT_ID, VM_NAME, azure_entry, command_fields
 from tests.e2e.test_signed import Keys
 from tests.e2e.test_signed import command as signable
+from tests.integration.test_console import Visitor, running
 from tests.support.eventhubs_server import EventHubsServer
 
 EVENTS_HUB, COMMANDS_HUB = "scheduled-events", "scheduled-events-commands"
@@ -221,6 +223,25 @@ async def test_events_by_mqtt_and_commands_by_event_hubs(
     assert outcome["data"]["status"] == "approved"
     assert not agent.hubs.hub(EVENTS_HUB).events()
     assert await asyncio.to_thread(agent.process.stop) == 0
+
+
+async def test_console_shows_and_approves_over_event_hubs(
+    make_agent: MakeAgent, imds: Any, until: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The page reads the hub back, and a click becomes a command in the other hub."""
+    agent = make_agent(more='[console]\nlisten = "127.0.0.1:0"')
+    agent.process.start()
+    imds.show(azure_entry())
+    await until(lambda: agent.seen("event"))
+    async with running(configfile.load(str(tmp_path / "eventhubs-agent.toml"))) as url:
+        visitor = Visitor(url)
+        snapshot = await visitor.until_shown()
+        status, said = await visitor.approve(snapshot)
+        await until(lambda: ("approved", "") in agent.outcomes())
+        await visitor.session.close()
+
+    assert status == 202, said
+    assert [EVENT_ID] == imds.posts
 
 
 async def test_signed_command_from_a_hub_approves_and_an_unsigned_one_does_not(
