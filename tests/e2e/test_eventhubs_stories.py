@@ -162,8 +162,10 @@ async def test_commands_again_and_again_across_kills_leave_one_post(
     assert await asyncio.to_thread(agent.process.stop) == 0
 
 
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("seconds", [8, pytest.param(40, marks=pytest.mark.slow)])
 async def test_outage_is_survived_in_order_and_costs_little(
-    make_agent: MakeAgent, imds: Any, until: Callable[..., Any]
+    make_agent: MakeAgent, imds: Any, until: Callable[..., Any], seconds: float
 ) -> None:
     """Events of an outage arrive after it, commands too, and the agent does not spin meanwhile."""
     agent = make_agent()
@@ -175,7 +177,7 @@ async def test_outage_is_survived_in_order_and_costs_little(
     for number in range(4):
         imds.show(azure_entry(), *(azure_entry(f"E-{each}") for each in range(number + 1)))
         await until(imds.was_polled_twice())
-        await asyncio.sleep(2)
+        await asyncio.sleep(seconds / 4)
     used_s = agent.cpu_s() - before_s
     agent.send(command())
     await agent.hubs.start()
@@ -186,8 +188,8 @@ async def test_outage_is_survived_in_order_and_costs_little(
     sequences = [event["sequence"] for event in agent.seen("event")]
     assert [EVENT_ID, "E-0", "E-1", "E-2", "E-3"] == subjects
     assert sequences == sorted(sequences)
-    # Eight seconds of outage; the client library alone would use six of them.
-    assert used_s < 3
+    # The client library alone would use three quarters of the time.
+    assert used_s < 0.375 * seconds
     assert await asyncio.to_thread(agent.process.stop) == 0
 
 
