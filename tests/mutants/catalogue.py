@@ -409,6 +409,7 @@ APPROVER_FAULTS: tuple[Mutant, ...] = (
         "accepted approvals are answered from memory",
         "tests/model/test_regressions.py::test_disk_full_after_accepting_leaves_the_answer_to_the_next_start",
         ("approver.py", "        if not self._store.durable:\n            return None\n", ""),
+        ("approver.py", "if not self._store.durable:  # the disk", "if False:  # the disk"),
     ),
     mutant(
         "the command is acked before its row is durable",
