@@ -3,6 +3,7 @@
 Nothing here connects, publishes or listens. Each caller keeps its own connection and its own rules.
 """
 
+import asyncio
 import socket
 import ssl
 import struct
@@ -120,3 +121,10 @@ def tls_context(config: Mqtt) -> ssl.SSLContext:
         # A password, or OpenSSL would wait for one at the terminal.
         context.load_cert_chain(config.tls.cert_file, config.tls.key_file, password="")
     return context
+
+
+def quiet_future(loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
+    """A failure that nobody awaits any more is no news: it is looked at, and forgotten."""
+    future: asyncio.Future[Any] = loop.create_future()
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return future

@@ -141,11 +141,13 @@ class Poller:
 
     def _take(self, raw: bytes) -> None:
         """An unchanged body is recognised before it is decoded."""
-        changed = raw != self._raw and self._record(raw, decode(raw))
+        is_known = raw == self._raw
+        changed = not is_known and self._record(raw, decode(raw))
         self._good_at = self._clock.elapsed_s()
         # After a restart or an outage the document may be the old one and still hold work to do.
-        if changed or self.problem:
+        if is_known and self.problem:
             self.confirm_settled()
+        if changed or self.problem:
             self._on_change()
 
     def _record(self, raw: bytes, document: Document) -> bool:

@@ -213,12 +213,4 @@ class Session:
         self._subacks.clear()
 
     def _future(self) -> asyncio.Future[Any]:
-        future: asyncio.Future[Any] = self._loop.create_future()
-        future.add_done_callback(_look)
-        return future
-
-
-def _look(future: asyncio.Future[Any]) -> None:
-    """A failure that nobody awaits any more is no news."""
-    if not future.cancelled():
-        future.exception()
+        return mqtt_client.quiet_future(self._loop)

@@ -21,7 +21,13 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from bridge.config import Mqtt
 from bridge.errors import SinkRejected, SinkUnavailable
-from bridge.mqtt_client import FAILURE_MIN, UNSUPPORTED_PROTOCOL, ProtocolRefused, Version
+from bridge.mqtt_client import (
+    FAILURE_MIN,
+    UNSUPPORTED_PROTOCOL,
+    ProtocolRefused,
+    Version,
+    quiet_future,
+)
 from bridge.transports.mqtt import client as paho
 from bridge.transports.mqtt.client import Message
 from bridge.transports.mqtt.pump import Pump, hang_up
@@ -103,9 +109,8 @@ class Connection:
             result, mid = self._client.subscribe(topic, qos=qos)
         if result != MQTTErrorCode.MQTT_ERR_SUCCESS or mid is None or self.closed.done():
             raise SinkUnavailable(f"subscribe to {topic}: connection lost")
-        future: asyncio.Future[int] = self._loop.create_future()
+        future: asyncio.Future[int] = quiet_future(self._loop)
         self._subacks[mid] = future
-        future.add_done_callback(_look)
         return await future
 
     def unsubscribe(self, topic: str) -> None:
@@ -231,12 +236,4 @@ class Connection:
         self._waiting.clear()
 
     def _future(self) -> asyncio.Future[None]:
-        future: asyncio.Future[None] = self._loop.create_future()
-        future.add_done_callback(_look)
-        return future
-
-
-def _look(future: asyncio.Future[Any]) -> None:
-    """A failure that nobody awaits any more is no news."""
-    if not future.cancelled():
-        future.exception()
+        return quiet_future(self._loop)
