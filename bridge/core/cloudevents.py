@@ -44,6 +44,12 @@ class CloudEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     correlationid: str = ""  # the EventId
     causationid: str = ""  # outcomes: the id of the command
     datacontenttype: str  # always "application/json"
+    data: Any
+
+
+class Received(CloudEvent, frozen=True, kw_only=True, omit_defaults=True):
+    """Read back: what was written as a struct, and together with the rest, stays as it stands."""
+
     data: msgspec.Raw
 
 
@@ -112,7 +118,9 @@ class StatusData(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
 
 def rfc3339(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """With milliseconds. msgspec knows the format, too, and needs a quarter of isoformat's time."""
+    text: str = msgspec.to_builtins(moment.astimezone(UTC))
+    return f"{text[:23]}Z" if moment.microsecond else f"{text[:19]}.000Z"
 
 
 def source_of(vm: Vm) -> str:
@@ -174,15 +182,16 @@ def stamp(draft: CloudEvent, *, ledger_id: str, sequence: int) -> CloudEvent:
     )
 
 
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Received)
+
+
 def encode(event: CloudEvent) -> bytes:
     """Structured JSON."""
-    return msgspec.json.encode(event)
+    return _encoder.encode(event)
 
 
-_decoder = msgspec.json.Decoder(CloudEvent)
-
-
-def decode(structured: bytes) -> CloudEvent:
+def decode(structured: bytes) -> Received:
     """Read back what `encode` wrote."""
     return _decoder.decode(structured)
 
@@ -198,7 +207,7 @@ def as_replay(structured: bytes) -> bytes:
     event = decode(structured)
     outcome = msgspec.json.decode(event.data, type=OutcomeData)
     outcome = msgspec.structs.replace(outcome, replay=True)
-    return encode(msgspec.structs.replace(event, data=msgspec.Raw(msgspec.json.encode(outcome))))
+    return encode(msgspec.structs.replace(event, data=msgspec.Raw(_encoder.encode(outcome))))
 
 
 def _draft(
@@ -220,5 +229,5 @@ def _draft(
         correlationid=subject,
         causationid=causationid,
         datacontenttype=JSON_CONTENT_TYPE,
-        data=msgspec.Raw(msgspec.json.encode(data)),
+        data=data,
     )

@@ -9,8 +9,6 @@ import uuid
 from collections.abc import AsyncGenerator
 from datetime import datetime
 
-import msgspec
-
 from bridge.config import Mqtt
 from bridge.core import cloudevents, topics
 from bridge.core.cloudevents import CloudEvent
@@ -75,7 +73,7 @@ def probe(identity: Identity, now: datetime) -> bytes:
             time=cloudevents.rfc3339(now),
             partitionkey=identity.vm.name,
             datacontenttype=cloudevents.JSON_CONTENT_TYPE,
-            data=msgspec.Raw(msgspec.json.encode(data)),
+            data=data,
         )
     )
 

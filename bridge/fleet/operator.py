@@ -13,11 +13,11 @@ import msgspec
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion
 
-from bridge.core.cloudevents import CloudEvent
+from bridge.core.cloudevents import Received
 from bridge.transports.mqtt.pump import Pump, hang_up
 
 _KEEPALIVE_S = 60
-_event = msgspec.json.Decoder(CloudEvent)
+_event = msgspec.json.Decoder(Received)
 
 
 class Tally:
@@ -85,7 +85,7 @@ class Operator:
             if self._approve and len(known) == 1:
                 self._send_approval(root, event.subject)
 
-    def _note_status(self, event: CloudEvent, now: float) -> None:
+    def _note_status(self, event: Received, now: float) -> None:
         if b'"status":"online"' in bytes(event.data):
             self.online[event.partitionkey] = now
         else:

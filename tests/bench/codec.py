@@ -51,8 +51,7 @@ def write_cloudevent() -> Codec:
     data, sdk = fields.pop("data"), JSONFormat()
 
     def alike() -> bytes:
-        encoded = msgspec.Raw(msgspec.json.encode(data))
-        return cloudevents.encode(cloudevents.CloudEvent(**fields, data=encoded))
+        return cloudevents.encode(cloudevents.CloudEvent(**fields, data=data))
 
     sdk_fields = {**fields, "time": NOW}
 

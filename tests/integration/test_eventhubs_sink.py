@@ -86,7 +86,7 @@ async def test_structured_message_carries_the_event_and_its_ids(hubs: EventHubsH
 
     (event,) = stored(hubs)
     assert event.content_type == "application/cloudevents+json; charset=utf-8"
-    assert cloudevents.decode(event.body) == cloudevent("e1")
+    assert event.body == cloudevents.encode(cloudevent("e1"))
     assert (event.message_id, event.correlation_id, event.partition_key) == ("e1", "E-1", VM)
 
 

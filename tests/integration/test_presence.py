@@ -31,7 +31,7 @@ def make(store: Store, clock: FakeClock, **config: Any) -> tuple[Presence, Memor
 
 
 def said(sink: MemorySink) -> list[dict[str, Any]]:
-    return [msgspec.json.decode(status.data) for status in sink.statuses]
+    return [msgspec.to_builtins(status.data) for status in sink.statuses]
 
 
 async def test_presence_tells_changes_at_once_and_repeats_at_the_heartbeat(

@@ -164,7 +164,8 @@ def test_from_transition_update_shows_what_changed() -> None:
     before = scheduled_event(raw={"old": 1})
     now = scheduled_event(event_status="Started", not_before=None, raw={"new": 1})
 
-    data = msgspec.json.decode(event_of(document(before), document(now), "foreign").data)
+    update = event_of(document(before), document(now), "foreign")
+    data = json.loads(stamped(update))["data"]
 
     assert data["previous"] == {"old": 1}
     assert data["changed"] == ["EventStatus", "NotBefore"]
@@ -174,7 +175,7 @@ def test_from_transition_update_shows_what_changed() -> None:
 
 def test_from_transition_end_says_why() -> None:
     """An end carries its reason and certainty, and no previous entry."""
-    data = msgspec.json.decode(event_of(document(scheduled_event()), document()).data)
+    data = json.loads(stamped(event_of(document(scheduled_event()), document())))["data"]
     expected = Ending("gone before NotBefore, never started", "inferred")
 
     assert data["ended"] == msgspec.to_builtins(expected)

@@ -64,6 +64,10 @@ def every_type() -> dict[str, CloudEvent]:
     return events
 
 
+def data_of(event: CloudEvent) -> bytes:
+    return bytes(cloudevents.decode(cloudevents.encode(event)).data)
+
+
 def read_structured(event: CloudEvent) -> Any:
     return JSONFormat().read(SdkCloudEvent, cloudevents.encode(event))
 
@@ -73,7 +77,7 @@ def read_binary(event: CloudEvent) -> Any:
     attributes: dict[str, Any] = dict(cloudevents.attributes(event))
     attributes["time"] = datetime.fromisoformat(attributes["time"])
     attributes["datacontenttype"] = cloudevents.JSON_CONTENT_TYPE
-    data = JSONFormat().read_data(bytes(event.data), cloudevents.JSON_CONTENT_TYPE)
+    data = JSONFormat().read_data(data_of(event), cloudevents.JSON_CONTENT_TYPE)
     return SdkCloudEvent(attributes, data)
 
 
@@ -86,7 +90,7 @@ def test_every_type_is_valid_in_both_modes(event: CloudEvent, read: Any) -> None
     expected = cloudevents.attributes(event) | {"datacontenttype": "application/json"}
     assert actual.get_attributes() | {"time": event.time} == expected
     assert abs(actual.get_time() - NOW) < timedelta(milliseconds=1)
-    assert actual.get_data() == msgspec.json.decode(event.data)
+    assert actual.get_data() == msgspec.json.decode(data_of(event))
 
 
 def test_every_type_is_named_as_the_contract_has_it() -> None:
@@ -136,7 +140,7 @@ def test_any_outcome_survives_the_way_out_and_back(outcome: OutcomeData, vm: Vm)
 
     again = cloudevents.decode(cloudevents.encode(event))
 
-    assert again == event
+    assert cloudevents.attributes(again) == cloudevents.attributes(event)
     assert msgspec.json.decode(again.data, type=OutcomeData) == outcome
     assert read_structured(event).get_data() == read_binary(event).get_data()
 
@@ -152,6 +156,6 @@ def test_any_scheduled_event_survives_the_way_out_and_back(
 
     again = cloudevents.decode(cloudevents.encode(event))
 
-    assert again == event
+    assert cloudevents.attributes(again) == cloudevents.attributes(event)
     assert read_structured(event).get_data()["event"] == raw
     assert read_binary(event).get_subject() == event_id

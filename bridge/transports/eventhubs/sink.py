@@ -38,6 +38,10 @@ class _Gist(msgspec.Struct, frozen=True):
     approvals: str = ""
 
 
+class _Status(msgspec.Struct, frozen=True):
+    data: _Gist
+
+
 class EventHubsSink:
     name = "eventhubs"
 
@@ -180,7 +184,7 @@ class EventHubsSink:
 
 
 def _gist(status: CloudEvent) -> _Gist:
-    return msgspec.json.decode(status.data, type=_Gist)
+    return msgspec.json.decode(cloudevents.encode(status), type=_Status).data
 
 
 def _fits(batch: EventDataBatch, message: EventData) -> bool:
