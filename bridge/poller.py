@@ -127,7 +127,7 @@ class Poller:
         self.polls += 1
         try:
             raw = await self._imds.get_document()
-            self._take(raw)
+            transitions = self._take(raw)
         except ImdsUnavailable as error:
             return self._failed(str(error), error.status, error.retry_after_s)
         except MalformedDocument as error:
@@ -137,21 +137,31 @@ class Poller:
         self._failures = 0
         self.problem = ""
         self.polled.set()
+        if transitions:
+            await self._tell(transitions)
         return self._config.poll_interval_s
 
-    def _take(self, raw: bytes) -> None:
-        """An unchanged body is recognised before it is decoded."""
+    def _take(self, raw: bytes) -> list[diff.Transition]:
+        """What changed of ours. An unchanged body is recognised before it is decoded."""
         is_known = raw == self._raw
-        changed = not is_known and self._record(raw, decode(raw))
+        transitions = [] if is_known else self._record(raw, decode(raw))
         self._good_at = self._clock.elapsed_s()
         # After a restart or an outage the document may be the old one and still hold work to do.
         if is_known and self.problem:
             self.confirm_settled()
-        if changed or self.problem:
+        if transitions or self.problem:
             self._on_change()
+        return transitions
 
-    def _record(self, raw: bytes, document: Document) -> bool:
-        """Whether anything of ours changed."""
+    async def _tell(self, transitions: list[diff.Transition]) -> None:
+        """Log and count, but let the publishers go first: the news is what is waited for."""
+        await asyncio.sleep(0)
+        incarnation = self._previous.incarnation if self._previous else None
+        for transition in transitions:
+            _log(transition, incarnation)
+            self._measures.changed(transition.kind, transition.scheduled_event.event_type)
+
+    def _record(self, raw: bytes, document: Document) -> list[diff.Transition]:
         known = _Known(self._store.entries(), self._store.tokens(), self._store.fenced())
         posted = {key for key, entry in known.entries.items() if entry.state in approvals.POSTED}
         circumstances = diff.Circumstances(
@@ -167,10 +177,7 @@ class Poller:
         confirmed = self._confirm(document, known.entries)
         self._store.record(raw, drafts, confirmed, self._clock.now())
         self._raw, self._previous = raw, document
-        for transition in transitions:
-            _log(transition, document)
-            self._measures.changed(transition.kind, transition.scheduled_event.event_type)
-        return bool(transitions)
+        return transitions
 
     def _is_gap(self) -> bool:
         limit_s = max(_GAP_S_MIN, 3 * self._config.poll_interval_s)
@@ -264,12 +271,12 @@ class Poller:
         return delay_s
 
 
-def _log(transition: diff.Transition, document: Document) -> None:
+def _log(transition: diff.Transition, incarnation: int | None) -> None:
     logger.info(
         transition.kind,
         extra={
             "event_id": transition.scheduled_event.event_id,
             "event_type": transition.scheduled_event.event_type,
-            "incarnation": document.incarnation,
+            "incarnation": incarnation,
         },
     )

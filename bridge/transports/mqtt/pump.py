@@ -2,7 +2,7 @@
 
 paho's own hooks for that: it says when it wants to write, we say when the socket can be read, and
 look after its keepalive. Without the thread a message leaves in the same turn of the loop that
-published it, and thousands of connections fit into one process.
+published it, before the next is packed, and thousands of connections fit into one process.
 """
 
 import asyncio
@@ -57,9 +57,6 @@ class Pump:
             self._on_failure(f"the broker sent what cannot be read: {error}")
 
     def _want_to_write(self, sock: socket.socket) -> None:
-        self._loop.call_soon(self._write, sock)
-
-    def _write(self, sock: socket.socket) -> None:
         """At once, for there is nearly always room; only a full socket is waited for."""
         self._client.loop_write()
         if self._socket is sock and self._client.want_write():
