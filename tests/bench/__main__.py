@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.bench import codec, measure, report
+from tests.bench import codec, eventhubs, measure, report
 from tests.bench.contestants import AGENT, ROOT, SCRIPT, Contestant, Workshop
 from tests.bench.measure import Latency
 from tests.support.mosquitto import Mosquitto
@@ -39,12 +39,15 @@ async def measure_all(folder: Path, quick: bool) -> report.Figures:
         approval = await measure.approval(workshop, port, commands)
         say("drain")
         drain = await measure.drain(workshop, port, 1_000 if quick else 10_000)
+    say("Event Hubs")
+    eventhubs_mb = await eventhubs.resident(workshop)
     say("codec")
     return report.Figures(
         latency=latency,
         memory_latency=memory_latency,
         fsync=fsync,
         idle=idle,
+        eventhubs_mb=eventhubs_mb,
         start_ms=start_ms,
         write=codec.write_cloudevent(),
         read=codec.read_command(),

@@ -19,6 +19,8 @@ IDENTITY = {
     }
 }
 
+TOKEN = "bench-token"  # of the managed identity
+
 
 def scheduled_event(number: int, description: str = "") -> dict[str, Any]:
     return {
@@ -58,6 +60,8 @@ class FakeImds:
             return _answer(b"")
         if b"/metadata/instance" in request:
             return _answer(json.dumps(IDENTITY).encode())
+        if b"/metadata/identity/oauth2/token" in request:
+            return _answer(json.dumps(_token()).encode())
         now = time.perf_counter()
         self.polls += 1
         self.first_poll_at = self.first_poll_at or now
@@ -96,6 +100,16 @@ def _length(head: bytes) -> int:
         if line.startswith(b"content-length:"):
             return int(line.partition(b":")[2])
     return 0
+
+
+def _token() -> dict[str, str]:
+    return {
+        "access_token": TOKEN,
+        "expires_in": "86400",
+        "expires_on": str(int(time.time()) + 86_400),
+        "resource": "https://eventhubs.azure.net",
+        "token_type": "Bearer",
+    }
 
 
 def _answer(body: bytes) -> bytes:

@@ -20,6 +20,7 @@ class Figures(NamedTuple):
     memory_latency: dict[str, Latency]  # with the ledger in memory: the disk's share taken out
     fsync: Latency  # of the disk itself, at the same time
     idle: dict[str, Idle]
+    eventhubs_mb: float  # resident, with an identity and a live connection
     start_ms: dict[str, float]
     write: Codec
     read: Codec
@@ -44,6 +45,7 @@ def goals(f: Figures) -> list[Goal]:
         _below("change → subscriber, p99", 5.0, ours.p99_ms, "ms"),
         _at_most("CPU of an idle poll, beside the script", 0.7, idle.cpu_ms_a_poll / f.idle[SCRIPT].cpu_ms_a_poll),
         _below("resident memory, all on, over MQTT", 42, idle.resident_mb, "MB"),
+        _below("resident memory, Event Hubs with identity", 70, f.eventhubs_mb, "MB"),
         _below("start to first poll", 350, start_ms, "ms"),
         _at_least("write a CloudEvent from ready values, beside the SDK", 9, f.write.sdk_us / f.write.alike_us),
         _at_least("write a CloudEvent, from the transition on", 9, f.write.sdk_us / f.write.whole_us),
