@@ -49,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     # The drill loads everything; the other commands get by with the arguments.
     from bridge.fleet.drill import Drill, Plan  # noqa: PLC0415
+    from bridge.fleet.worker import loop_factory  # noqa: PLC0415
 
     if args.fleet < 1:
         raise ConfigError(f"--fleet {args.fleet}: at least one agent is needed")
@@ -61,7 +62,8 @@ def run(args: argparse.Namespace) -> int:
     )
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    figures = asyncio.run(Drill(plan, _say).run())
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        figures = runner.run(Drill(plan, _say).run())
     sys.stdout.write(_json(figures) if args.json else _table(figures))
     faults = [name for name in figures if name.endswith(_FAULTS) and figures[name]]
     if faults:

@@ -134,6 +134,8 @@ class Drill:
         await self._until(lambda: len(operator.online) == count, "all are online")
         await self._until(lambda: len(machines.polled) == count, "all have polled")
         self.figures["start_s"] = time.monotonic() - began
+        for worker in self._workers:
+            worker.send_signal(signal.SIGUSR1)
 
     def _start_worker(self, share: Share) -> None:
         argument = msgspec.json.encode(share).decode()

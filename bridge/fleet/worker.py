@@ -1,6 +1,7 @@
 """A process with many agents, each whole: its own ledger, IMDS connection and MQTT connection.
 
 `python -m bridge.fleet.worker JSON`, until SIGTERM. Agents start spread over time, as machines do.
+SIGUSR1 says that all of them are up: what lives now stays.
 """
 
 import asyncio
@@ -21,6 +22,8 @@ from bridge.config import Commands, Config, Http, Imds, Mqtt, Store
 
 # Ledger, its WAL, IMDS, MQTT, and what SQLite opens now and then.
 _FILES_PER_AGENT = 8
+# Python's own 700 is reached every hundred polls, and a worker makes thousands a second.
+_GC_THRESHOLD = 20_000
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,17 +48,23 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run(share: Share) -> None:
+    # One look through the objects of all agents stops every one of them for up to a second.
+    gc.disable()
     stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(signal_number, stop.set)
-    numbers = range(share.first, share.first + share.count)
+        loop.add_signal_handler(signal_number, stop.set)
+    loop.add_signal_handler(signal.SIGUSR1, _settle)
     async with asyncio.TaskGroup() as group:
-        for number in numbers:
+        for number in range(share.first, share.first + share.count):
             group.create_task(_agent(share, number, stop))
-        await asyncio.sleep(share.start_s)
-        # Millions of objects that stay: looking through them again and again stops every agent.
-        gc.collect()
-        gc.freeze()
+
+
+def _settle() -> None:
+    """From now on only what is new is looked through."""
+    gc.freeze()
+    gc.set_threshold(_GC_THRESHOLD)
+    gc.enable()
 
 
 async def _agent(share: Share, number: int, stop: asyncio.Event) -> None:
@@ -65,7 +74,7 @@ async def _agent(share: Share, number: int, stop: asyncio.Event) -> None:
         await Agent(share.config(number)).run(stop)
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     try:
         import uvloop  # noqa: PLC0415
     except ImportError:
@@ -80,7 +89,7 @@ def main() -> None:
     resource.setrlimit(
         resource.RLIMIT_NOFILE, (min(hard, share.count * _FILES_PER_AGENT + 100), hard)
     )
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(run(share))
 
 
