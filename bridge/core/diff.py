@@ -62,12 +62,12 @@ def diff(
 ) -> tuple[Transition, ...]:
     """Transitions from `previous` to `current`: ends first, then in the document's order."""
     before = {e.key: e for e in previous.scheduled_events} if previous else {}
-    after = {e.key for e in current.scheduled_events}
+    after = {e.key: e for e in current.scheduled_events}
     ends = [_end(e, circumstances) for key, e in before.items() if key not in after]
     changes = [
         transition
-        for scheduled_event in current.scheduled_events
-        if (transition := _change(before.get(scheduled_event.key), scheduled_event, circumstances))
+        for key, scheduled_event in after.items()
+        if (transition := _change(before.get(key), scheduled_event, circumstances))
     ]
     return (*ends, *changes)
 
@@ -98,7 +98,7 @@ def _changed_fields(before: ScheduledEvent, now: ScheduledEvent) -> tuple[str, .
         for field, azure_name in _COMPARED.items()
         if getattr(before, field) != getattr(now, field)
     ]
-    if folded(before.resources) != folded(now.resources):
+    if before.resources != now.resources and folded(before.resources) != folded(now.resources):
         changed.append("Resources")
     return tuple(changed)
 
