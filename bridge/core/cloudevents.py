@@ -119,7 +119,8 @@ class StatusData(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
 def rfc3339(moment: datetime) -> str:
     """With milliseconds. msgspec knows the format, too, and needs a quarter of isoformat's time."""
-    text: str = msgspec.to_builtins(moment.astimezone(UTC))
+    utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+    text: str = msgspec.to_builtins(utc)
     return f"{text[:23]}Z" if moment.microsecond else f"{text[:19]}.000Z"
 
 

@@ -22,6 +22,11 @@ KNOWN_TYPES = frozenset({"Freeze", "Reboot", "Redeploy", "Preempt", TERMINATE})
 
 # 100 VMs share a document at most; a thousand events are still far below this.
 DOCUMENT_BYTES_MAX = 4 * 1024 * 1024
+# NotBefore as IMDS writes it. The library's parser takes everything that mail ever had, slowly.
+_RFC_1123 = re.compile(
+    r"[A-Z][a-z]{2}, ([0-9]{2}) ([A-Z][a-z]{2}) ([1-9][0-9]{3}) ([0-9]{2}:[0-9]{2}:[0-9]{2}) GMT"
+)
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 # Descriptions are sentences; a longer one would only fill the broker.
 DESCRIPTION_CHARS_MAX = 4096
 
@@ -102,13 +107,21 @@ def decode_not_before(text: object) -> datetime | None:
     """RFC 1123 with any weekday, or ISO 8601; anything else is no time."""
     if not isinstance(text, str) or not text.strip():
         return None
-    for parse in (parsedate_to_datetime, datetime.fromisoformat):
+    for parse in (_parse_usual, parsedate_to_datetime, datetime.fromisoformat):
         try:
             moment = parse(text.strip())
             return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
         except (ValueError, TypeError, OverflowError, IndexError):
             continue
     return None
+
+
+def _parse_usual(text: str) -> datetime:
+    found = _RFC_1123.fullmatch(text)
+    if found is None:
+        raise ValueError(text)
+    day, month, year, clock = found.groups()
+    return datetime.fromisoformat(f"{year}-{_MONTHS.index(month) + 1:02}-{day}T{clock}Z")
 
 
 def _decode_incarnation(value: object) -> int:

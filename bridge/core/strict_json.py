@@ -9,6 +9,7 @@ decoder is not used here.
 import json
 import math
 import re
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterable
 from itertools import chain
@@ -36,13 +37,15 @@ def decode_object(raw: bytes, *, bytes_max: int, values_max: int | None = None) 
     """Decode one JSON object or raise `NotJson`."""
     if len(raw) > bytes_max:
         raise NotJson(f"{len(raw)} bytes, more than the {bytes_max} allowed")
+    if raw.startswith(BOM_UTF8):
+        raise NotJson("malformed JSON: it begins with a byte order mark (BOM)")
     # Before any parsing, so commas and brackets within strings count, too.
     values = raw.count(b",") + raw.count(b"[") + raw.count(b"{")
     if values > (values_max or max(VALUES_ALWAYS_ALLOWED, len(raw) // BYTES_PER_VALUE_MIN)):
         raise NotJson(f"{values} values in {len(raw)} bytes: too dense to be worth reading")
     try:
         text = raw.decode()
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+        value = _decoder.decode(text)
         if _SURROGATE_ESCAPE.search(text):
             msgspec.json.encode(value)  # a lone one cannot be written again
     except NotJson:
@@ -65,6 +68,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise NotJson(f"malformed JSON: {name} is no JSON number")
+
+
+# json.loads() would build one for every text, which costs more than a command takes to read.
+_decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse_constant)
 
 
 def _refuse_extremes(value: dict[str, Any]) -> None:

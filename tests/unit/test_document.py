@@ -1,6 +1,7 @@
 """Bytes become a whole document or none."""
 
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import msgspec
@@ -256,6 +257,23 @@ def test_decode_not_before_any_text_is_a_utc_time_or_none(text: str) -> None:
     moment = decode_not_before(text)
 
     assert moment is None or moment.tzinfo is UTC
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.from_regex(
+        r"(Mon|Xyz), [0-3][0-9] (Jan|Feb|Dec|Mrz) [0-2][0-9]{3} [0-2][0-9]:[0-6][0-9]:[0-6][0-9] GMT",
+        fullmatch=True,
+    )
+)
+def test_decode_not_before_reads_the_usual_form_as_the_library_does(text: str) -> None:
+    """The quick way is a short cut, not another opinion."""
+    try:
+        expected = parsedate_to_datetime(text).astimezone(UTC)
+    except ValueError:
+        expected = None
+
+    assert decode_not_before(text) == expected
 
 
 def test_names_compares_whole_names_in_any_case() -> None:

@@ -16,7 +16,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     "nan": (b'{"a":NaN}', "malformed"),
     "infinite": (b'{"a":1e999}', "out of range"),
     "infinite below": (b'{"a":[-1e999]}', "out of range"),
-    "bom": (b"\xef\xbb\xbf{}", "malformed"),
+    "bom": (b"\xef\xbb\xbf{}", "byte order mark"),
     "utf-16": ('{"a":1}'.encode("utf-16"), "malformed"),
     "bad utf-8": (b'{"a":"\xff"}', "utf-8"),
     "lone surrogate": (b'{"a":"\\ud800"}', "surrogates not allowed"),
