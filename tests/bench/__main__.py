@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import os
-import statistics
 import sys
 import tempfile
 import time
@@ -28,13 +27,13 @@ async def measure_all(folder: Path, quick: bool) -> report.Figures:
     with Mosquitto(folder / "broker", BROKER) as broker:
         port = broker.port
         say("latency")
-        latency = {c.name: await measure.latency(c, workshop, port, changes) for c in present}
+        latency = await measure.latency(present, workshop, port, changes)
         fsync = disk(folder)
         memory_latency = await without_disk(present, port, changes)
         say("idle cost")
         idle = await measure.idle(present, workshop, port, seconds)
         say("start")
-        start_ms = {c.name: await measure.start(c, workshop, port, runs) for c in present}
+        start_ms = await measure.start(present, workshop, port, runs)
         say("approval")
         approval = await measure.approval(workshop, port, commands)
         say("drain")
@@ -64,7 +63,7 @@ async def without_disk(present: list[Contestant], port: int, changes: int) -> di
         workshop = Workshop(Path(folder))
         pair = [Contestant(AGENT, workshop.agent, c.topic) if c.name == AGENT else c
                 for c in present if c.name in {AGENT, SCRIPT}]  # fmt: skip
-        return {c.name: await measure.latency(c, workshop, port, changes) for c in pair}
+        return await measure.latency(pair, workshop, port, changes)
 
 
 def disk(folder: Path) -> Latency:
@@ -77,7 +76,7 @@ def disk(folder: Path) -> Latency:
             began = time.perf_counter()
             os.fdatasync(file.fileno())
             took_ms.append((time.perf_counter() - began) * 1000)
-    return Latency(statistics.median(took_ms), statistics.quantiles(took_ms, n=100)[98])
+    return measure.latency_of(took_ms)
 
 
 def say(what: str) -> None:

@@ -107,8 +107,11 @@ class Workshop:
 
 @contextlib.contextmanager
 def running(command: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    # An installation has its bytecode, whatever this shell says about writing it.
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
     with (folder / "processes.log").open("ab") as log:
-        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
+        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, env=environment)
     try:
         yield process
         if process.poll() is not None:

@@ -29,6 +29,8 @@ WAIT_S = 20.0
 ROOT_TOPIC = "sebridge/v1/rg/web_3"
 VM = Vm(name="web_3", vm_id=IDENTITY["compute"]["vmId"])
 WINDOW = 20  # mqtt.inflight_max
+ROUNDS = 5
+WARM_UP = 10  # changes: connections, caches and lazy imports
 
 
 class Latency(NamedTuple):
@@ -49,8 +51,25 @@ async def until(condition: Callable[[], object], what: str, seconds: float = WAI
         await asyncio.sleep(0.005)
 
 
-async def latency(contestant: Contestant, workshop: Workshop, port: int, changes: int) -> Latency:
-    """From the changed document leaving IMDS to its message at a subscriber."""
+async def latency(
+    contestants: list[Contestant], workshop: Workshop, port: int, changes: int
+) -> dict[str, Latency]:
+    """From the changed document leaving IMDS to its message at a subscriber.
+
+    In turns: a machine that is slower for a minute is slower for all of them.
+    """
+    took_ms: dict[str, list[float]] = {contestant.name: [] for contestant in contestants}
+    for _ in range(ROUNDS):
+        for contestant in contestants:
+            took_ms[contestant.name] += await _turn(contestant, workshop, port, changes // ROUNDS)
+    return {name: latency_of(found) for name, found in took_ms.items()}
+
+
+def latency_of(took_ms: list[float]) -> Latency:
+    return Latency(statistics.median(took_ms), statistics.quantiles(took_ms, n=100)[98])
+
+
+async def _turn(contestant: Contestant, workshop: Workshop, port: int, changes: int) -> list[float]:
     imds, seen = FakeImds(), dict[bytes, float]()
     endpoint = await imds.start()
 
@@ -61,7 +80,7 @@ async def latency(contestant: Contestant, workshop: Workshop, port: int, changes
     client = await Client.open(port, contestant.topic, note)
     took_ms = []
     with running(contestant.command(endpoint, port, 0.05), workshop.folder):
-        for number in range(changes + 10):
+        for number in range(changes + WARM_UP):
             mark = b"%08d" % number
             imds.set([scheduled_event(1, f"change-{mark.decode()}")])
             await until(lambda mark=mark: mark in seen, f"{contestant.name}: {mark!r}")  # type: ignore[misc]
@@ -69,8 +88,7 @@ async def latency(contestant: Contestant, workshop: Workshop, port: int, changes
             took_ms.append((seen[mark] - imds.changed_at) * 1000)
     client.close()
     imds.stop()
-    took_ms = took_ms[10:]  # connections, caches and lazy imports
-    return Latency(statistics.median(took_ms), statistics.quantiles(took_ms, n=100)[98])
+    return took_ms[WARM_UP:]
 
 
 async def idle(
@@ -97,19 +115,26 @@ async def idle(
     return found
 
 
-async def start(contestant: Contestant, workshop: Workshop, port: int, runs: int) -> float:
-    """Milliseconds from fork to the first poll."""
-    took_ms = []
+async def start(
+    contestants: list[Contestant], workshop: Workshop, port: int, runs: int
+) -> dict[str, float]:
+    """Milliseconds from fork to the first poll, in turns."""
+    took_ms: dict[str, list[float]] = {contestant.name: [] for contestant in contestants}
     for _ in range(runs + 1):
-        imds = FakeImds()
-        command = contestant.command(await imds.start(), port, 1.0)
-        began = time.perf_counter()
-        with running(command, workshop.folder):
-            await until(lambda imds=imds: imds.first_poll_at, f"{contestant.name} polls")  # type: ignore[misc]
-        assert imds.first_poll_at is not None
-        took_ms.append((imds.first_poll_at - began) * 1000)
-        imds.stop()
-    return statistics.median(took_ms[1:])  # the first may compile
+        for contestant in contestants:
+            took_ms[contestant.name].append(await _start(contestant, workshop, port))
+    return {name: statistics.median(found[1:]) for name, found in took_ms.items()}  # 1st compiles
+
+
+async def _start(contestant: Contestant, workshop: Workshop, port: int) -> float:
+    imds = FakeImds()
+    command = contestant.command(await imds.start(), port, 1.0)
+    began = time.perf_counter()
+    with running(command, workshop.folder):
+        await until(lambda: imds.first_poll_at, f"{contestant.name} polls")
+    assert imds.first_poll_at is not None
+    imds.stop()
+    return (imds.first_poll_at - began) * 1000
 
 
 async def approval(workshop: Workshop, port: int, commands: int) -> Latency:
@@ -130,7 +155,7 @@ async def approval(workshop: Workshop, port: int, commands: int) -> Latency:
             await asyncio.sleep(1 / 15)  # below commands.per_s_max, or the pace is measured
     client.close()
     imds.stop()
-    return Latency(statistics.median(took_ms), statistics.quantiles(took_ms, n=100)[98])
+    return latency_of(took_ms)
 
 
 def _command(number: int, event_id: str) -> bytes:
