@@ -27,6 +27,8 @@ BODY_BYTES_MAX = 4 * 1024 * 1024
 OLDER_DOCUMENT_VERSIONS = ("2019-08-01", "2019-01-01")
 # Another list than the one above: IMDS versions /metadata/instance apart.
 INSTANCE_VERSIONS = ("2021-12-13", "2020-09-01", "2019-06-01")
+# How often in a row IMDS must refuse a version that it took before.
+REFUSALS_BELIEVED = 3
 
 _HINTS = {
     400: "it refuses every api-version we know; check imds.api_version and imds.endpoint",
@@ -72,11 +74,17 @@ class TokenBucket:
 
 
 class _Ladder:
-    """Versions to try, newest first; where one was accepted, we stay."""
+    """Versions to try, newest first; where one was accepted, we stay.
+
+    A 400 to a version that was accepted before is a fault and not an answer: a lower version has
+    fewer fields, and their absence would look like a change. Only when it goes on is it believed.
+    """
 
     def __init__(self, versions: Sequence[str]) -> None:
         self._versions = tuple(versions)
         self._rung = 0
+        self._was_accepted = False
+        self._refusals = 0  # in a row, of this version
 
     def __len__(self) -> int:
         return len(self._versions)
@@ -85,8 +93,17 @@ class _Ladder:
     def current(self) -> str:
         return self._versions[self._rung]
 
-    def step_down(self) -> None:
+    def accept(self) -> None:
+        self._was_accepted, self._refusals = True, 0
+
+    def refuse(self) -> bool:
+        """Whether to try the next version at once."""
+        self._refusals += 1
+        if self._was_accepted and self._refusals < REFUSALS_BELIEVED:
+            return False
         self._rung = (self._rung + 1) % len(self._versions)
+        self._was_accepted, self._refusals = False, 0
+        return True
 
     def restart(self) -> None:
         self._rung = 0
@@ -145,15 +162,22 @@ class ImdsClient:
                 if budgeted:
                     await asyncio.sleep(self._bucket.take())
                 try:
-                    return await self._get_once(path, ladder.current, timeout_s)
+                    body = await self._get_once(path, ladder.current, timeout_s)
                 except ImdsUnavailable as error:
                     if error.status != 400:
                         raise
-                    ladder.step_down()
+                    if not ladder.refuse():
+                        raise ImdsUnavailable(
+                            f"GET {self._endpoint}{path}: HTTP 400 to api-version "
+                            f"{ladder.current}, which it took before; it is asked again"
+                        ) from error
                     refusals += 1
                     if refusals == len(ladder):
                         ladder.restart()
                         raise
+                else:
+                    ladder.accept()
+                    return body
 
     async def _get_once(self, path: str, version: str, timeout_s: float) -> bytes:
         what = f"GET {self._endpoint}{path}?api-version={version}"

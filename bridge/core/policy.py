@@ -11,7 +11,11 @@ Action = Literal["auto", "remote", "deny"]
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One `[[approvals.rules]]` table. An empty list matches everything."""
+    """One `[[approvals.rules]]` table. An empty list matches everything.
+
+    Older api-versions do not say who is behind an event. Such an event may be anybody's, so a rule
+    that denies some sources denies it, too, and one that allows some does not speak for it.
+    """
 
     name: str
     action: Action
@@ -19,9 +23,11 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     event_sources: tuple[str, ...] = ()
 
     def matches(self, scheduled_event: ScheduledEvent) -> bool:
-        return _listed(scheduled_event.event_type, self.event_types) and _listed(
-            scheduled_event.event_source, self.event_sources
+        source = scheduled_event.event_source
+        is_source_matched = _listed(source, self.event_sources) or (
+            self.action == "deny" and not source
         )
+        return _listed(scheduled_event.event_type, self.event_types) and is_source_matched
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -103,6 +103,34 @@ async def test_ladder_steps_down_at_once_and_stays(start: Start) -> None:
     assert [version_of(r) for r in server.requests] == ["2020-07-01", "2019-08-01", "2019-08-01"]
 
 
+async def test_ladder_takes_a_400_to_a_version_that_worked_for_a_fault(start: Start) -> None:
+    """Fewer fields would look like a change; only the third refusal in a row is believed."""
+    refusing = False
+
+    def imds(request: Request) -> bytes:
+        newest = version_of(request) == "2020-07-01"
+        return answer(400) if newest and refusing else answer(200, DOCUMENT)
+
+    _, client = await start(imds)
+    await client.get_document()
+    for _ in range(2):  # what worked in between counts
+        refusing = True
+        for _ in range(2):
+            with pytest.raises(ImdsUnavailable, match="which it took before") as caught:
+                await client.get_document()
+            assert caught.value.status is None
+        refusing = False
+        await client.get_document()
+    assert client.api_version == "2020-07-01"
+
+    refusing = True
+    for _ in range(2):
+        with pytest.raises(ImdsUnavailable):
+            await client.get_document()
+    assert await client.get_document() == DOCUMENT
+    assert client.api_version == "2019-08-01"
+
+
 async def test_ladder_starts_again_when_all_refuse(start: Start) -> None:
     """When every version is refused the error is a 400 and the next call starts at the top."""
     server, client = await start(lambda _: answer(400, b"Bad request"))

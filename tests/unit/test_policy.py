@@ -8,6 +8,7 @@ from tests.builders import scheduled_event
 AUTO_ALL = Rule(name="all", action="auto")
 DENY_REBOOT = Rule(name="no reboots", action="deny", event_types=("reboot",))
 AUTO_USER = Rule(name="users", action="auto", event_sources=("user",))
+DENY_PLATFORM = Rule(name="no platform", action="deny", event_sources=("Platform",))
 AUTO_NEW = Rule(name="new", action="auto", event_types=("Hibernate",))
 
 
@@ -26,6 +27,9 @@ AUTO_NEW = Rule(name="new", action="auto", event_types=("Hibernate",))
         ((AUTO_USER,), "Reboot", "User", Verdict("auto", "users")),
         ((AUTO_USER,), "Reboot", "Platform", REMOTE_BY_DEFAULT),
         ((AUTO_USER,), "Reboot", "", REMOTE_BY_DEFAULT),
+        ((DENY_PLATFORM, AUTO_ALL), "Reboot", "Platform", Verdict("deny", "no platform")),
+        ((DENY_PLATFORM, AUTO_ALL), "Reboot", "User", Verdict("auto", "all")),
+        ((DENY_PLATFORM, AUTO_ALL), "Reboot", "", Verdict("deny", "no platform")),
     ],
 )
 def test_evaluate_first_match_wins(
