@@ -23,11 +23,10 @@ from bridge.store import Confirmation, Draft, Store
 
 logger = logging.getLogger("sebridge.poller")
 
-# A Started phase lasts minutes; one or two missed polls cannot hide it.
+# A pause without a failed poll: a VM that was frozen, a loop that was busy.
 _GAP_S_MIN = 5.0
-# While an event is pending every second of notice counts.
-_BACKOFF_S_MAX = 30.0
-_BACKOFF_S_MAX_PENDING = 5.0
+# Every second of notice counts, and Preempt gives thirty.
+_BACKOFF_S_MAX = 5.0
 
 
 class DocumentSource(Protocol):
@@ -149,7 +148,7 @@ class Poller:
         # After a restart or an outage the document may be the old one and still hold work to do.
         if is_known and self.problem:
             self.confirm_settled()
-        if transitions or self.problem:
+        if not is_known or self.problem:
             self._on_change()
         return transitions
 
@@ -170,7 +169,7 @@ class Poller:
         transitions = [
             transition
             for transition in diff.diff(self._previous, document, circumstances)
-            if self._concerns_us(transition)
+            if self._concerns_us(transition, known)
         ]
         first = self._raw is None
         drafts = [self._draft(t, document, known, first=first) for t in transitions]
@@ -182,10 +181,11 @@ class Poller:
     def _is_gap(self) -> bool:
         limit_s = max(_GAP_S_MIN, 3 * self._config.poll_interval_s)
         age_s = self.age_s
-        return age_s is None or age_s > limit_s
+        return self._failures > 0 or age_s is None or age_s > limit_s
 
-    def _concerns_us(self, transition: diff.Transition) -> bool:
-        if not self._own_events_only:
+    def _concerns_us(self, transition: diff.Transition, known: _Known) -> bool:
+        """What was published once is told to its end, also if it no longer names this VM."""
+        if not self._own_events_only or transition.scheduled_event.key in known.tokens:
             return True
         sights = (transition.scheduled_event, transition.previous)
         return any(sight is not None and sight.names(self._vm.name) for sight in sights)
@@ -194,20 +194,23 @@ class Poller:
         self,
         transition: diff.Transition,
         document: Document,
-        known: "_Known",
+        known: _Known,
         *,
         first: bool,
     ) -> Draft:
         scheduled_event = transition.scheduled_event
         token = known.tokens.get(scheduled_event.key) or secrets.token_urlsafe(16)
         entry = known.entries.get(scheduled_event.key)
-        state = "foreign" if transition.foreign else (entry.state if entry else "none")
         cloudevent = cloudevents.from_transition(
             transition,
             document,
             vm=self._vm,
             leader=self._is_leader(scheduled_event),
-            approval=ApprovalInfo(topic=self._commands_topic, token=token, state=state),
+            approval=ApprovalInfo(
+                topic=self._commands_topic,
+                token=token,
+                state=self._approval_state(transition, entry),
+            ),
             now=self._clock.now(),
         )
         return Draft(
@@ -217,6 +220,19 @@ class Poller:
             token=token,
             fenced=first or scheduled_event.key in known.fenced,
         )
+
+    def _approval_state(self, transition: diff.Transition, entry: approvals.Entry | None) -> str:
+        """Once foreign, foreign to its end, as far as the event's last CloudEvent tells."""
+        scheduled_event = transition.scheduled_event
+        if transition.foreign:
+            return "foreign"
+        if entry is not None:
+            return entry.state
+        if scheduled_event.is_started:
+            for row in self._store.pending():
+                if row.event_id.casefold() == scheduled_event.key:
+                    return cloudevents.approval_state(row.cloudevent)
+        return "none"
 
     def _is_leader(self, scheduled_event: ScheduledEvent) -> bool:
         return approvals.is_leader(scheduled_event, self._vm.name)
@@ -258,13 +274,12 @@ class Poller:
         if not self.problem or self._failures == 0:
             logger.warning("poll failed", extra={"why": why})
         self.problem = why
-        pending = bool(self._previous and self._previous.scheduled_events)
         delay_s = imds_delay_s(
             status,
             self._failures,
             interval_s=self._config.poll_interval_s,
             retry_after_s=retry_after_s,
-            cap_s=_BACKOFF_S_MAX_PENDING if pending else _BACKOFF_S_MAX,
+            cap_s=_BACKOFF_S_MAX,
         )
         self._failures += 1
         self._measures.poll_failures += 1

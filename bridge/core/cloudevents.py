@@ -203,6 +203,11 @@ def attributes(event: CloudEvent) -> dict[str, str]:
     return {name: value for name in names if (value := getattr(event, name))}
 
 
+def approval_state(structured: bytes) -> str:
+    """What an event's CloudEvent says of its approval."""
+    return msgspec.json.decode(decode(structured).data, type=EventData).approval.state
+
+
 def as_replay(structured: bytes) -> bytes:
     """A stored answer, marked as repeated; the id and all else stay."""
     event = decode(structured)

@@ -114,6 +114,15 @@ async def test_poller_gap_makes_an_end_uncertain(polling: Polling) -> None:
     }
 
 
+async def test_poller_failed_poll_is_a_gap(polling: Polling) -> None:
+    """However short: what happened while nothing was seen is not guessed."""
+    await polling.see(body(SCHEDULED))
+    await polling.see(ImdsUnavailable("away"))
+    await polling.see(body(incarnation=2))
+
+    assert polling.kinds() == ["scheduled", "ended"]
+
+
 async def test_poller_restart_compares_with_the_ledger(polling: Polling, clock: FakeClock) -> None:
     """What ended while the agent was down is told by the next one, and wakes the others."""
     await polling.see(body(SCHEDULED))
@@ -137,11 +146,36 @@ async def test_poller_scope(
 
 
 async def test_poller_event_that_leaves_us_is_still_told(polling: Polling) -> None:
-    """An update that takes our name away concerns us one last time."""
+    """An event that was published is told to its end, also when it no longer names this VM."""
     await polling.see(body(SCHEDULED))
     await polling.see(body(SCHEDULED | {"Resources": ["web_4"]}, incarnation=2))
 
     assert polling.published()[-1]["changed"] == ["Resources"]
+
+    await polling.see(body(incarnation=3))
+
+    assert polling.kinds() == ["scheduled", "updated", "canceled"]
+    assert polling.store.pending() == []
+
+
+async def test_poller_foreign_event_stays_foreign(polling: Polling) -> None:
+    """Whoever sees only the newest message learns, too, that nobody here had it started."""
+    await polling.see(body(STARTED))
+    await polling.see(body(STARTED | {"Description": "still going"}, incarnation=2))
+    await polling.see(body(incarnation=3))
+
+    states = [data["approval"]["state"] for data in polling.published()]
+    assert states == ["foreign", "foreign", "foreign"]
+
+
+async def test_poller_event_that_started_in_time_is_not_foreign(polling: Polling) -> None:
+    """Azure may start what nobody approved, once NotBefore has passed."""
+    await polling.see(body(SCHEDULED))
+    await polling.see(body(STARTED | {"NotBefore": ""}, incarnation=2), after_s=86_400 * 365 * 30)
+    await polling.see(body(STARTED | {"Description": "more", "NotBefore": ""}, incarnation=3))
+
+    states = [data["approval"]["state"] for data in polling.published()]
+    assert states == ["none", "none", "none"]
 
 
 async def test_poller_first_document_is_fenced_and_later_events_are_not(polling: Polling) -> None:
@@ -187,10 +221,14 @@ async def test_poller_waits_as_the_answer_asks(
     assert await polling.see(error) == expected
 
 
-async def test_poller_asks_often_while_an_event_is_pending(polling: Polling) -> None:
-    """Every second of notice counts: the pause stays short."""
-    await polling.see(body(SCHEDULED))
-    delays = [await polling.see(ImdsUnavailable("away")) for _ in range(10)]
+@pytest.mark.parametrize("status", [None, 429, 500])
+@pytest.mark.parametrize("entries", [(), (SCHEDULED,)])
+async def test_poller_asks_often(
+    polling: Polling, entries: tuple[Any, ...], status: int | None
+) -> None:
+    """Every second of notice counts, also of an event that nobody has seen yet."""
+    await polling.see(body(*entries))
+    delays = [await polling.see(ImdsUnavailable("away", status=status)) for _ in range(10)]
 
     assert max(delays) == 5.0
 
