@@ -5,6 +5,7 @@ Exit codes: 0 fine, 1 failed, 2 bad usage or configuration; `approve` adds 3 and
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import signal
 import sys
@@ -155,7 +156,11 @@ def _watch(args: argparse.Namespace) -> int:
 
     async def watch() -> None:
         feed = feed_choice.make_feed(configfile.load(args.config))
-        await consumer.watch(feed, as_json=args.json)
+        watching = asyncio.ensure_future(consumer.watch(feed, as_json=args.json))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, watching.cancel)
+        with contextlib.suppress(asyncio.CancelledError):
+            await watching
 
     asyncio.run(watch())
     return 0

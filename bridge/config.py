@@ -56,6 +56,10 @@ class Imds(Section, frozen=True):
 
     def __post_init__(self) -> None:
         url = urlsplit(self.endpoint)
+        try:
+            _ = url.port
+        except ValueError as error:
+            raise ValueError(f"endpoint: {error}") from error
         if url.scheme != "http" or not url.hostname or url.query or url.fragment:
             raise ValueError("endpoint must be http://HOST[:PORT][/PATH]; IMDS knows no TLS")
 
@@ -249,8 +253,9 @@ class Config(Section, frozen=True):
     service: Service = Service()
 
     def __post_init__(self) -> None:
-        if not self.events.sinks and self.commands.source == "none":
-            raise ValueError("events.sinks is empty and commands.source is none: nothing to do")
+        # MQTT that brings commands takes their answers back; a hub for commands is only read.
+        if not self.events.sinks and self.commands.source != "mqtt":
+            raise ValueError("events.sinks is empty: nothing would be published, no answer either")
         hubs = self.eventhubs
         if self.uses_eventhubs and not (hubs.connection_string_file or hubs.namespace):
             raise ValueError("eventhubs needs connection_string_file or namespace")

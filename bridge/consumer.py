@@ -21,8 +21,9 @@ from bridge.feeds import Feed, Received
 
 APPROVED, REJECTED, NO_OUTCOME = 0, 3, 4
 SOURCE = "/sebridge/cli"
-# How long retained messages may take to arrive after a subscription.
-_FIND_S = 5.0
+# How long retained messages may take to arrive after a subscription: as long as whoever asks is
+# willing to wait, within these.
+_FIND_S_MIN, _FIND_S_MAX = 1.0, 5.0
 # The agent refuses at the command's expiry; its answer needs a moment to arrive.
 _ANSWER_S = 2.0
 _LOOK_S = 0.05
@@ -115,7 +116,7 @@ async def _find(feed: Feed, request: ApprovalRequest) -> _Found:
     """The event as its leader tells of it; as another VM does if the leader is silent."""
     found: _Found | None = None
     try:
-        async with asyncio.timeout(_FIND_S):
+        async with asyncio.timeout(min(_FIND_S_MAX, max(_FIND_S_MIN, request.timeout_s))):
             async for received in feed.received():
                 notice = _wanted(received, request)
                 if notice is not None:

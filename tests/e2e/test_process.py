@@ -2,11 +2,13 @@
 
 import asyncio
 import signal
+import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import run
 from typing import Any
 
 import msgspec
@@ -40,6 +42,31 @@ async def test_process_starts_without_imds_and_broker_and_stops_with_zero(
     assert (code, "waiting for IMDS" in why) == (503, True)
     assert await asyncio.to_thread(agent.stop) == 0
     assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_watch_ends_well_when_it_is_told_to(
+    broker: Any, tmp_path: Path, until: Callable[..., Any], number: signal.Signals
+) -> None:
+    """A live tail has no other end: a signal is no failure, and leaves no traceback."""
+    config, said = tmp_path / "watch.toml", tmp_path / "said"
+    config.write_text(f'[mqtt]\nhost = "127.0.0.1"\nport = {broker.port}\n')
+    command = [sys.executable, "-m", "bridge", "watch", "--config", str(config)]
+    with said.open("wb") as output:
+        watching = await asyncio.create_subprocess_exec(*command, stdout=output, stderr=output)
+    await until(lambda: says_hello(broker.port) and b"hello" in said.read_bytes())
+    watching.send_signal(number)
+
+    assert await asyncio.wait_for(watching.wait(), 10) == 0
+    assert set(said.read_text().split()) == {"hello"}
+
+
+def says_hello(port: int) -> bool:
+    run(
+        ["mosquitto_pub", "-p", str(port), "-t", "sebridge/v1/rg/x/events", "-m", "hello"],
+        check=True,
+    )
+    return True
 
 
 async def test_process_broker_outage_does_not_make_it_unready(

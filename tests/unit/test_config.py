@@ -74,6 +74,7 @@ def test_example_rules_work_when_uncommented(tmp_path: Path) -> None:
         ("[imds]\npoll_interval_s = nan", "imds.poll_interval_s: Expected `float`"),
         ("[imds]\npoll_interval_s = '1'", "imds.poll_interval_s: Expected `float`, got `str`"),
         ("[imds]\nendpoint = 'https://h'", "imds: endpoint must be http://"),
+        ("[imds]\nendpoint = 'http://h:99999'", "imds: endpoint: Port out of range 0-65535"),
         ("[imds]\nendpoint = 'http://'", "imds: endpoint must be http://"),
         ("[events]\nsinks = ['kafka']", "events.sinks[0]: 'kafka' is none of 'mqtt', 'eventhubs',"),
         ("[mqtt]\nprotocol = '4'", "mqtt.protocol: '4' is none of '5', '3.1.1', 'auto'"),
@@ -92,6 +93,7 @@ def test_example_rules_work_when_uncommented(tmp_path: Path) -> None:
         ("[mqtt]\nauth = 'entra-jwt'", "mqtt: auth entra-jwt needs MQTT 5"),
         ("[mqtt.tls]\ncert_file = 'a'", "mqtt.tls: cert_file and key_file go together"),
         ("[events]\nsinks = []\n[commands]\nsource = 'none'", "events.sinks is empty"),
+        ("[events]\nsinks = []\n[commands]\nsource = 'eventhubs'", "events.sinks is empty"),
         ("[events]\nsinks = ['eventhubs']", "eventhubs needs connection_string_file or namespace"),
         ("[commands]\nsource = 'eventhubs'", "eventhubs needs connection_string_file or"),
         (
