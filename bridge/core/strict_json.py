@@ -9,7 +9,6 @@ decoder is not used here.
 import json
 import math
 import re
-from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterable
 from itertools import chain
@@ -26,6 +25,7 @@ DEPTH_MAX = 64
 # costs ten times as much as text of the same length.
 BYTES_PER_VALUE_MIN = 6
 VALUES_ALWAYS_ALLOWED = 1000
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -37,7 +37,7 @@ def decode_object(raw: bytes, *, bytes_max: int, values_max: int | None = None) 
     """Decode one JSON object or raise `NotJson`."""
     if len(raw) > bytes_max:
         raise NotJson(f"{len(raw)} bytes, more than the {bytes_max} allowed")
-    if raw.startswith(BOM_UTF8):
+    if raw.startswith(_BYTE_ORDER_MARK):
         raise NotJson("malformed JSON: it begins with a byte order mark (BOM)")
     # Before any parsing, so commas and brackets within strings count, too.
     values = raw.count(b",") + raw.count(b"[") + raw.count(b"{")
