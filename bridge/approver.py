@@ -23,11 +23,12 @@ from bridge.core.document import Document, ScheduledEvent
 from bridge.errors import ImdsUnavailable
 from bridge.health import Pulse
 from bridge.measures import Measures
+from bridge.reposts import Reposts, check_repost, is_repost
 from bridge.store import AcceptedRow, CommandRow, Store
 
 logger = logging.getLogger("sebridge.approver")
 
-# Between `sending` and the first byte nothing may happen; if this much did, we were frozen.
+# From the last look at the event to the first byte: if it took this long, we were frozen.
 _FROZEN_S = 5.0
 # IMDS answers 429 above five requests a second; one second is polite.
 _RETRY_S_MIN = 1.0
@@ -73,6 +74,7 @@ class Approver:
         self._on_answer = on_answer
         self._wake = asyncio.Event()
         self._failures = 0
+        self._reposts = Reposts(store, clock)
         self._measures = measures or Measures()
         self.pulse = Pulse(clock)
         self.posting = asyncio.Lock()  # held from connect to result: shutdown waits for it
@@ -98,7 +100,8 @@ class Approver:
         # would be forgotten there, and another given.
         if not self._store.durable:
             return None
-        self._repost_doubts()
+        if self._document() is not None:
+            self._reposts.begin(self._doubts())
         delay_s = None
         for row in self._store.accepted():
             if not await self._try(row):
@@ -106,7 +109,9 @@ class Approver:
                 delay_s = max(_RETRY_S_MIN, full_jitter(self._failures, random.random(), cap_s=10))
             else:
                 self._failures = 0
-        return delay_s
+        # Nobody wakes the loop for a doubt: polls that bring nothing new are silent.
+        repost_s = self._reposts.delay_s(self._doubts())
+        return min((each for each in (delay_s, repost_s) if each is not None), default=None)
 
     async def _try(self, row: AcceptedRow) -> bool:
         """Whether the row is settled."""
@@ -131,28 +136,36 @@ class Approver:
             return False
         try:
             # Connecting took time: look once more at what is about to be approved.
+            looked_at_s = self._clock.elapsed_s()
             refusal = self._refusal(row)
             if refusal:
                 self._reject(row, refusal)
                 return True
             if self._document() is None:
                 return False
-            return await self._post(row, connection)
+            return await self._post(row, connection, looked_at_s)
         finally:
             connection.close()
 
-    async def _post(self, row: AcceptedRow, connection: Connection) -> bool:
-        began = self._clock.elapsed_s()
-        number = self._store.begin_post(row.event_id, self._clock.now())
-        if self._clock.elapsed_s() - began > _FROZEN_S:
-            return self._finish(number, row, None, "stood still before the first byte; not sent")
+    async def _post(self, row: AcceptedRow, connection: Connection, looked_at_s: float) -> bool:
+        # A log that nobody reads can block as long as a frozen VM, so it comes first, and counts.
         logger.info("posting", extra={"event_id": row.azure_event_id, "key": row.key})
-        began = self._clock.elapsed_s()
+        number = self._store.begin_post(row.event_id, self._clock.now())
+        began_s = self._clock.elapsed_s()
+        if began_s - looked_at_s > _FROZEN_S:
+            return self._finish(number, row, None, "stood still before the first byte; not sent")
         result = await connection.post(row.azure_event_id, self._config.answer_timeout_s)
-        self._measures.posted(result.status, self._clock.elapsed_s() - began)
+        self._measures.posted(result.status, self._clock.elapsed_s() - began_s)
         return self._finish(number, row, result.status, result.detail)
 
     def _finish(self, number: int, row: AcceptedRow, status: int | None, detail: str) -> bool:
+        if not self._store.durable:  # the disk filled up during the POST
+            # The file says `sending`: the next start tells of a doubt. This would be a second word.
+            logger.warning(
+                "no answer: the next start tells of a doubt",
+                extra={"event_id": row.azure_event_id, "key": row.key, "http_status": status},
+            )
+            return True
         now = self._clock.now()
         if status == 429 and now < row.expires_at:
             self._store.finish_post(
@@ -198,7 +211,10 @@ class Approver:
         decided = ScheduledEvent(
             event_id=row.azure_event_id, event_type=row.event_type, resources=row.resources
         )
-        return recheck(decided, document, self._rules, durable=self._store.durable)
+        changed = recheck(decided, document, self._rules, durable=self._store.durable)
+        if changed or not is_repost(row):
+            return changed
+        return check_repost(row, document, self._config, now)
 
     def _reject(self, row: AcceptedRow, reject: Reject) -> None:
         if not self._store.durable:  # the disk filled up meanwhile: as in step()
@@ -213,11 +229,12 @@ class Approver:
             detail=reject.detail,
         )
         self._store.reject_accepted(row.event_id, reason=reject.reason, outcome=outcome, now=now)
-        logger.info("rejected", extra={"event_id": row.azure_event_id, "reason": reject.reason})
+        what = "not posted again" if is_repost(row) else "rejected"
+        logger.info(what, extra={"event_id": row.azure_event_id, "reason": reject.reason})
         self._answered(row, "rejected", reject.reason)
 
     def _answered(self, row: AcceptedRow, outcome: str, reason: str) -> None:
-        if row.command.answer is None:  # a repost has no answer of its own
+        if not is_repost(row):
             received_at = row.command.received_at
             self._measures.answered(outcome, reason, received_at, self._clock.now())
         self._on_answer()
@@ -240,15 +257,11 @@ class Approver:
         posted = {key for key, entry in entries.items() if entry.state in approvals.POSTED}
         return approvals.waiting_on(scheduled_event, document, posted)
 
-    def _repost_doubts(self) -> None:
-        """Only where configured: Azure calls a repeated POST harmless, the default does not."""
-        document = self._document()
-        if self._config.in_doubt != "repost" or document is None:
-            return
-        for entry in self._store.entries().values():
-            scheduled_event = document.find(entry.event_id)
-            if entry.state == "in-doubt" and scheduled_event and scheduled_event.is_scheduled:
-                self._store.begin_repost(entry.event_id, self._clock.now())
+    def _doubts(self) -> list[AcceptedRow]:
+        """Those that may be posted again, once each is due and the document is fresh."""
+        if self._config.in_doubt != "repost":
+            return []
+        return [row for row in self._store.doubts() if self._refusal(row) is None]
 
 
 def cut_short(command: CommandRow, vm: Vm, now: datetime) -> CloudEvent:

@@ -11,8 +11,8 @@ from datetime import datetime
 
 import msgspec
 
+from bridge.answers import Answers
 from bridge.clock import Clock
-from bridge.core import cloudevents
 from bridge.core.approvals import (
     RATE_WINDOW,
     Approve,
@@ -23,7 +23,7 @@ from bridge.core.approvals import (
     Wait,
     deadline,
 )
-from bridge.core.cloudevents import OutcomeData, Vm
+from bridge.core.cloudevents import Vm
 from bridge.core.commands import Command, Malformed, Parts, Wire, read, split, unread, wire_key
 from bridge.core.decide import check_audience, decide
 from bridge.core.document import Document, ScheduledEvent
@@ -40,6 +40,7 @@ logger = logging.getLogger("sebridge.intake")
 AUTO_SOURCE = "sebridge/rules"
 # How often a waiting command looks for a fresh document.
 _LOOK_AGAIN_S = 0.2
+_UNREACHABLE = Reject("imds-unreachable", "no fresh document to decide on")
 
 Verify = Callable[[Parts], Parts | Unverified]
 
@@ -63,15 +64,15 @@ class Intake:
         self._store = store
         self._clock = clock
         self._rules = rules
-        self._vm = vm
         self._payload_bytes_max = payload_bytes_max
         self._pace = Pace(per_s_max)
         self._verify = verify
         self._document = document
         self._on_accept = on_accept
-        self._on_answer = on_answer
+        self._answers = Answers(
+            store, clock, vm=vm, measures=measures or Measures(), on_answer=on_answer
+        )
         self._in_hand: Incoming | None = None
-        self._measures = measures or Measures()
         self.pulse = Pulse(clock)
 
     async def run(self, source: CommandSource) -> None:
@@ -86,11 +87,12 @@ class Intake:
 
     async def step(self, incoming: Incoming) -> None:
         """Decide on one command; returns with its row durable and the broker's ack sent."""
+        await self._rest_without_disk(incoming)
         command = self._read(incoming.wire)
         if isinstance(command, Command):
             await self._decide(incoming, command)
         else:
-            self._refuse_unread(incoming, *command)
+            self._answers.reject_unread(incoming, *command)
         incoming.ack()
         self._in_hand = None
         self.pulse.rest()
@@ -125,10 +127,12 @@ class Intake:
                 self._try_rule(scheduled_event, verdict.rule)
 
     def _try_rule(self, scheduled_event: ScheduledEvent, rule: str) -> None:
+        # What shadow mode says of an event must not use up its approval for when mode is enforce.
+        owner = "auto:shadow" if self._rules.mode == "shadow" else "auto"
         command = Command(
             id=f"auto-{scheduled_event.key}",
             source=f"{AUTO_SOURCE}/{rule}",
-            key=f"auto:{scheduled_event.key}",
+            key=f"{owner}:{scheduled_event.key}",
             fingerprint=scheduled_event.key,
             event_id=scheduled_event.event_id,
             expires_at=scheduled_event.not_before,
@@ -141,27 +145,47 @@ class Intake:
         if isinstance(decision, Approve):
             self._accept(quiet, command, decision, self._clock.now())
         elif isinstance(decision, Reject) and decision.reason == "shadow":
-            self._answer(quiet, command, decision, self._clock.now())
+            self._answers.reject(quiet, command, decision, self._clock.now())
+
+    async def _rest_without_disk(self, incoming: Incoming) -> None:
+        """What is read by offset comes again at the next start, from where the file says.
+
+        An answer from memory would be unknown there, and the same command might be approved.
+        """
+        if incoming.position is None or self._store.durable:
+            return
+        logger.error(
+            "commands rest, unanswered: make room for the ledger or make it writable, then "
+            "restart; they are read again and decided then",
+            extra={"why": self._store.problem},
+        )
+        self.pulse.rest()
+        await asyncio.Event().wait()
 
     async def _decide(self, incoming: Incoming, command: Command) -> None:
         received_at = self._clock.now()
         until = deadline(command, received_at, self._rules)
+        has_waited = False
         while True:
             self.pulse.beat(_LOOK_AGAIN_S)
             decision = decide(command, self._situation(command), self._rules)
             match decision:
                 case Wait() if self._clock.now() < until:
+                    has_waited = True
                     await asyncio.sleep(_LOOK_AGAIN_S)
+                    await self._rest_without_disk(incoming)
                     continue
                 case Wait():
-                    unreachable = Reject("imds-unreachable", "no fresh document to decide on")
-                    self._answer(incoming, command, unreachable, received_at)
+                    self._answers.reject(incoming, command, _UNREACHABLE, received_at)
                 case Approve():
                     self._accept(incoming, command, decision, received_at)
+                case Reject(reason="expired" | "too-old") if has_waited:
+                    # It came in time; what made it late was IMDS, and not its sender.
+                    self._answers.reject(incoming, command, _UNREACHABLE, received_at)
                 case Reject():
-                    self._answer(incoming, command, decision, received_at)
+                    self._answers.reject(incoming, command, decision, received_at)
                 case Replay():
-                    self._replay(incoming, command.key)
+                    self._answers.replay(incoming, command.key)
             return
 
     def _situation(self, command: Command) -> Situation:
@@ -201,84 +225,3 @@ class Intake:
             },
         )
         self._on_accept()
-
-    def _replay(self, incoming: Incoming, key: str) -> None:
-        self._store.replay(
-            key,
-            reply_topic=incoming.reply_topic,
-            correlation=incoming.correlation,
-            position=incoming.position,
-            now=self._clock.now(),
-        )
-        self._measures.replayed()
-        self._on_answer()
-
-    def _answer(
-        self, incoming: Incoming, command: Command, reject: Reject, received_at: datetime
-    ) -> None:
-        outcome = OutcomeData(
-            status="rejected",
-            reason=reject.reason,
-            detail=reject.detail,
-            rule=reject.rule,
-            event_id=command.event_id,
-            command_id=command.id,
-            idempotency_key=command.key,
-            requested_by=command.source,
-        )
-        self._publish_answer(
-            incoming, outcome, command.fingerprint, received_at, why=command.reason
-        )
-
-    def _refuse_unread(self, incoming: Incoming, unread: Malformed, reject: Reject) -> None:
-        if self._store.command(unread.key):
-            self._replay(incoming, unread.key)
-            return
-        outcome = OutcomeData(
-            status="rejected",
-            reason=reject.reason,
-            detail=reject.detail,
-            command_id=unread.id,
-            idempotency_key=unread.key,
-            requested_by=unread.source,
-        )
-        self._publish_answer(incoming, outcome, unread.key, self._clock.now())
-
-    def _publish_answer(
-        self,
-        incoming: Incoming,
-        outcome: OutcomeData,
-        fingerprint: str,
-        received_at: datetime,
-        *,
-        why: str = "",
-    ) -> None:
-        now = self._clock.now()
-        self._store.answer(
-            key=outcome.idempotency_key,
-            fingerprint=fingerprint,
-            command_id=outcome.command_id,
-            source=outcome.requested_by,
-            event_id=outcome.event_id,
-            why=why,
-            status=outcome.status,
-            reason=outcome.reason,
-            rule=outcome.rule,
-            cloudevent=cloudevents.from_outcome(outcome, vm=self._vm, now=now),
-            received_at=received_at,
-            answered_at=now,
-            reply_topic=incoming.reply_topic,
-            correlation=incoming.correlation,
-            position=incoming.position,
-        )
-        logger.info(
-            "rejected",
-            extra={
-                "reason": outcome.reason,
-                "event_id": outcome.event_id,
-                "key": outcome.idempotency_key,
-                "by": outcome.requested_by,
-            },
-        )
-        self._measures.answered(outcome.status, outcome.reason, received_at, now)
-        self._on_answer()

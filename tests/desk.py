@@ -47,8 +47,11 @@ class Desk:
     def _accept(self) -> None:
         self.accepted += 1
 
-    async def take(self, payload: bytes, *, retained: bool = False) -> None:
-        await self.intake.step(self.source.incoming(payload, retained=retained))
+    async def take(
+        self, payload: bytes, *, retained: bool = False, position: tuple[str, str] | None = None
+    ) -> None:
+        incoming = self.source.incoming(payload, retained=retained)
+        await self.intake.step(msgspec.structs.replace(incoming, position=position))
 
     async def take_wire(self, wire: Wire) -> None:
         await self.intake.step(Incoming(wire=wire, ack=lambda: None))

@@ -33,7 +33,7 @@ _EXPECT_KEYS = frozenset({"eventType", "resources"})
 # A dozen attributes, and the names of a few hundred VMs.
 _VALUES_MAX = 2000
 # Keys of this program's own: a sender must not be able to use them up.
-_RESERVED_KEYS = ("auto:", "malformed:", "retained:", "bad-signature:", "wrong-vm:")
+_RESERVED_KEYS = ("auto:", "malformed:", "retained:", "bad-signature:", "wrong-vm:", "key-reused:")
 _raw_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -124,6 +124,12 @@ def wire_key(why: str, wire: Wire) -> str:
     for name, value in wire.attributes:
         digest.update(f"\0{name}={value}".encode(errors="replace"))
     return f"{why}:{digest.hexdigest()}"
+
+
+def reused_key(command: Command) -> str:
+    """For the refusal of a key that is another command's: the same two again get it again."""
+    claimed = f"{command.key}\0{command.fingerprint}"  # no key can hold a NUL: see _optional_name
+    return f"key-reused:{hashlib.sha256(claimed.encode()).hexdigest()}"
 
 
 def fingerprint(data: Mapping[str, Any]) -> str:

@@ -112,7 +112,9 @@ def _check_ledger(command: Command, situation: Situation) -> Reject | None:
         if "in-doubt" in command.override:
             return None
         return Reject("in-doubt", f"an earlier approval under key {entry.key!r} is in doubt")
-    return Reject("already-approved", f"approved under key {entry.key!r}")
+    is_under_way = entry.state in {"accepted", "sending"}
+    word = "is being approved" if is_under_way else "approved"
+    return Reject("already-approved", f"{word} under key {entry.key!r}")
 
 
 def _judge(

@@ -51,7 +51,7 @@ class CommandRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AcceptedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A good command whose POST has not begun."""
+    """An approval that is accepted (or was, before its doubt), and the command that holds it."""
 
     event_id: str  # case-folded
     azure_event_id: str  # as IMDS spells it

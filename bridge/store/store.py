@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from bridge.core import cloudevents
-from bridge.core.approvals import REFUSED_STATUSES, Approve, Entry
+from bridge.core.approvals import REFUSED_STATUSES, Approve, Entry, State
 from bridge.core.cloudevents import CloudEvent
 from bridge.core.commands import Command
 from bridge.errors import StoreError, StoreUnwritable
@@ -189,10 +189,18 @@ class Store(Outbox):
             keep_position(db, position)
 
     def accepted(self) -> list[AcceptedRow]:
+        return self._in_state("accepted")
+
+    def doubts(self) -> list[AcceptedRow]:
+        """Those whose POST may have counted, with the command that held each last."""
+        return self._in_state("in-doubt")
+
+    def _in_state(self, state: State) -> list[AcceptedRow]:
         with self._database.reading() as raw:
             rows = raw.execute(
                 "SELECT a.* FROM approvals AS a JOIN commands AS c ON c.key = a.key"
-                " WHERE a.state = 'accepted' ORDER BY c.received_at, a.event_id"
+                " WHERE a.state = ? ORDER BY c.received_at, a.event_id",
+                (state,),
             ).fetchall()
             return [accepted_row(row, require_command(raw, row["key"])) for row in rows]
 

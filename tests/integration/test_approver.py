@@ -1,89 +1,20 @@
 """The approver on a real ledger: at most one POST that may count, and one answer."""
 
-from collections.abc import Callable
+import logging
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from bridge.approver import Approver, cut_short
-from bridge.config import Approvals
-from bridge.core.approvals import Approve, Rules
-from bridge.core.cloudevents import Vm, decode
-from bridge.core.document import Document, ScheduledEvent
+from bridge.approver import cut_short
+from bridge.core.cloudevents import decode
+from bridge.core.document import ScheduledEvent
 from bridge.errors import ImdsUnavailable
-from bridge.start_request import PostResult
 from bridge.store import Store
-from tests.builders import EVENT_ID, VM_NAME, command, document, scheduled_event
+from tests.builders import EVENT_ID, VM_NAME, document, scheduled_event
 from tests.fakes import FakeClock
-
-VM = Vm(name=VM_NAME)
-
-
-class Office:
-    """An approver, the IMDS it would post to, and the steps it took, in order."""
-
-    def __init__(self, store: Store, clock: FakeClock, **config: Any) -> None:
-        self.store, self.clock = store, clock
-        self.document: Document | None = document(scheduled_event())
-        self.on_post: Callable[[], int | None] = lambda: 200
-        self.on_connect: Callable[[], None] = lambda: None
-        self.on_flush: Callable[[], None] = lambda: None
-        self.steps: list[str] = []
-        self.approver = Approver(
-            Approvals(**config),
-            store,
-            clock,
-            Rules(vm_name=VM_NAME),
-            vm=VM,
-            document=lambda: self.document,
-            connect=self._connect,
-            flush=self._flush,
-            on_answer=lambda: None,
-        )
-
-    def accept(self, key: str = "k", event: ScheduledEvent | None = None, **fields: Any) -> None:
-        found = event or scheduled_event()
-        fields = {"key": key, "id": key, "event_id": found.event_id} | fields
-        asked = command(**fields)
-        expires_at = asked.expires_at or self.clock.now().replace(year=2027)
-        doubted = "in-doubt" in asked.override
-        self.store.accept(
-            asked,
-            Approve(found, "default", overrides_doubt=doubted),
-            received_at=self.clock.now(),
-            expires_at=expires_at,
-        )
-
-    async def _connect(self) -> "Office":
-        self.on_connect()
-        self.steps.append("connect")
-        return self
-
-    async def post(self, event_id: str, timeout_s: float) -> PostResult:
-        state = self.store.entry(event_id)
-        self.steps.append(f"post {event_id} while {state.state if state else None}")
-        return PostResult(self.on_post(), "said IMDS")
-
-    def close(self) -> None:
-        self.steps.append("close")
-
-    async def _flush(self, seconds: float) -> None:
-        self.on_flush()
-        self.steps.append(f"flush {seconds:g}")
-
-    @property
-    def posts(self) -> int:
-        return sum(step.startswith("post") for step in self.steps)
-
-    def answers(self) -> list[tuple[str, str]]:
-        rows = self.store.batch("memory", 100)
-        data = [msgspec.json.decode(decode(row.cloudevent).data) for row in rows]
-        return [(d["status"], d.get("reason", "")) for d in data]
-
-    def state(self, event_id: str = EVENT_ID) -> str:
-        entry = self.store.entry(event_id)
-        return entry.state if entry else ""
+from tests.office import VM, Office
 
 
 @pytest.fixture
@@ -239,6 +170,25 @@ async def test_approver_frozen_between_sending_and_the_first_byte_sends_nothing(
     assert (office.answers(), office.posts) == ([("in-doubt", "in-doubt")], 0)
 
 
+async def test_approver_log_that_blocks_counts_as_standing_still(
+    office: Office, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The reader of the log's pipe hangs for an hour: by then the command has long expired."""
+
+    def block(record: logging.LogRecord) -> bool:
+        if record.msg == "posting":
+            clock.pass_s(3600)
+        return True
+
+    caplog.set_level(logging.INFO, "sebridge.approver")
+    caplog.handler.addFilter(block)
+    office.accept(expires_at=clock.now().replace(minute=5))
+    await office.approver.step()
+    caplog.handler.removeFilter(block)
+
+    assert (office.answers(), office.posts) == ([("in-doubt", "in-doubt")], 0)
+
+
 async def test_approver_terminate_tells_whom_it_waits_for(store: Store, clock: FakeClock) -> None:
     """Azure deletes none before all are approved; the outcome says which are not."""
     office = Office(store, clock)
@@ -252,29 +202,15 @@ async def test_approver_terminate_tells_whom_it_waits_for(store: Store, clock: F
     assert msgspec.json.decode(decode(row.cloudevent).data)["waitingOn"] == ["other"]
 
 
-async def test_approver_doubt_is_only_watched_by_default(office: Office) -> None:
-    """Still Scheduled proves nothing: no second POST, however often it looks."""
+async def test_approver_doubt_is_only_watched_by_default(office: Office, clock: FakeClock) -> None:
+    """Still Scheduled proves nothing: no second POST, however often and long it looks."""
     office.on_post = lambda: 500
     office.accept()
     for _ in range(5):
-        await office.approver.step()
+        assert await office.approver.step() is None
+        clock.pass_s(60)
 
     assert (office.state(), office.posts) == ("in-doubt", 1)
-
-
-async def test_approver_doubt_is_posted_again_where_configured(
-    store: Store, clock: FakeClock
-) -> None:
-    """`in_doubt = "repost"` is the operator's standing word."""
-    office = Office(store, clock, in_doubt="repost")
-    statuses = iter([500, 200])
-    office.on_post = lambda: next(statuses)
-    office.accept()
-    await office.approver.step()
-    await office.approver.step()
-    await office.approver.step()
-
-    assert (office.state(), office.posts) == ("approved", 2)
 
 
 async def test_approver_override_that_comes_to_nothing_leaves_the_doubt(office: Office) -> None:
@@ -316,6 +252,32 @@ async def test_approver_disk_that_fills_meanwhile_leaves_the_answer_to_the_next_
     assert await office.approver.step() is None
 
     assert (office.state(), office.answers(), office.posts) == ("accepted", [], 0)
+
+
+@pytest.mark.parametrize("status", [200, 400, 429, None])
+async def test_approver_disk_that_fills_during_the_post_leaves_the_answer_to_the_next_start(
+    office: Office, store: Store, clock: FakeClock, tmp_path: Path, status: int | None
+) -> None:
+    """The file says sending: what the next start tells is the one answer."""
+
+    def post() -> int | None:
+        store.degrade("no room")
+        return status
+
+    office.on_post = post
+    office.accept()
+    assert await office.approver.step() is None
+    assert (office.answers(), office.posts) == ([], 1)
+
+    store.close()
+    again = Store.open(tmp_path / "loops" / "state.db", now=clock.now())
+    again.recover(clock.now(), lambda row: cut_short(row, VM, clock.now()))
+    next_life = Office(again, clock)
+    await next_life.approver.step()
+    outcome = (next_life.state(), next_life.answers(), next_life.posts)
+    again.close()
+
+    assert outcome == ("in-doubt", [("in-doubt", "in-doubt")], 0)
 
 
 async def test_approver_oldest_first_and_one_at_a_time(office: Office, clock: FakeClock) -> None:

@@ -1,6 +1,8 @@
 """The intake on a real ledger: one durable answer a command, then the ack."""
 
 import asyncio
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,9 +11,16 @@ from bridge.core.cloudevents import decode
 from bridge.core.policy import Rule
 from bridge.errors import StoreUnwritable
 from bridge.store import Store
-from tests.builders import EVENT_ID, VM_NAME, command_bytes, document, scheduled_event
+from tests.builders import EVENT_ID, NOW, VM_NAME, command_bytes, document, scheduled_event
 from tests.desk import Desk
 from tests.fakes import FakeClock, ListSource
+from tests.support.virtual_time import live
+
+PLACE = ("hub/0", "4711")
+
+
+def in_s(seconds: float) -> str:
+    return (NOW + timedelta(seconds=seconds)).isoformat()
 
 
 @pytest.fixture
@@ -87,16 +96,33 @@ async def test_intake_waits_for_a_document(desk: Desk) -> None:
     assert desk.accepted == 1
 
 
-async def test_intake_gives_up_when_the_command_expires(desk: Desk, clock: FakeClock) -> None:
-    """No document until its time is up: the sender is told why."""
+@pytest.mark.parametrize(
+    "attributes",
+    [{}, {"expirytime": in_s(60)}, {"time": in_s(-250)}],
+    ids=["no time", "expirytime", "time"],
+)
+def test_intake_gives_up_when_the_command_expires(
+    desk: Desk, clock: FakeClock, attributes: dict[str, Any]
+) -> None:
+    """No document until its time is up: the sender is told that it was not his clock."""
     desk.document = None
-    task = asyncio.create_task(desk.take(command_bytes()))
-    await asyncio.sleep(0)
-    clock.pass_s(301)
-    async with asyncio.timeout(5):
-        await task
+    live(clock, desk.take(command_bytes(**attributes)))
 
     assert desk.reasons() == ["imds-unreachable"]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "reason"),
+    [({"expirytime": in_s(0)}, "expired"), ({"time": in_s(-301)}, "too-old")],
+)
+async def test_intake_command_that_came_too_late_hears_so(
+    desk: Desk, attributes: dict[str, Any], reason: str
+) -> None:
+    """Also while IMDS is away: it would not have helped."""
+    desk.document = None
+    await desk.take(command_bytes(**attributes))
+
+    assert desk.reasons() == [reason]
 
 
 async def test_intake_command_in_hand_survives_a_full_disk(desk: Desk, clock: FakeClock) -> None:
@@ -118,6 +144,79 @@ async def test_intake_command_in_hand_survives_a_full_disk(desk: Desk, clock: Fa
     assert desk.source.acked == [command_bytes()]
     clock.pass_s(3600)
     assert desk.intake.pulse.overdue_s == 0.0
+
+
+@pytest.mark.parametrize("payload", [command_bytes(), b"{"], ids=["good", "malformed"])
+def test_intake_command_of_a_hub_waits_for_the_next_start_when_the_disk_is_full(
+    desk: Desk, clock: FakeClock, caplog: pytest.LogCaptureFixture, payload: bytes
+) -> None:
+    """The hub is read again from the file's offset: told "rejected", its sender might see it go."""
+    desk.store.degrade("no room")
+    live(clock, desk.take(payload, position=PLACE))
+
+    assert (desk.answers(), desk.source.acked) == ([], [])
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert "restart" in caplog.text
+    assert desk.intake.pulse.overdue_s == 0.0
+
+
+def test_intake_command_of_a_hub_that_waits_for_a_document_sees_the_disk_fill(
+    desk: Desk, clock: FakeClock
+) -> None:
+    """Another loop fills the disk meanwhile; the command still gets no answer from memory."""
+    desk.document = None
+
+    async def fill() -> None:
+        taking = asyncio.create_task(desk.take(command_bytes(), position=PLACE))
+        await asyncio.sleep(5)
+        desk.store.degrade("no room")
+        await taking
+
+    live(clock, fill())
+
+    assert (desk.answers(), desk.source.acked) == ([], [])
+
+
+def test_intake_command_of_a_hub_is_decided_once_by_the_next_start(
+    desk: Desk, clock: FakeClock, tmp_path: Path
+) -> None:
+    """What rested is read again, from the offset before it, and accepted there."""
+    desk.store.degrade("no room")
+    live(clock, desk.take(command_bytes(), position=PLACE))
+    desk.store.close()
+    store = Store.open(tmp_path / "loops" / "state.db", now=clock.now())
+    offset, again = store.offset(PLACE[0]), Desk(store, clock)
+    live(clock, again.take(command_bytes(), position=PLACE))
+    found = (offset, again.accepted, again.answers(), store.offset(PLACE[0]))
+    store.close()
+
+    assert found == (None, 1, [], PLACE[1])
+
+
+async def test_intake_reused_key_is_refused_once_and_repeated(desk: Desk) -> None:
+    """Redelivered, the refusal comes under the same id; each body has one of its own."""
+    await desk.take(command_bytes({"eventId": "nope"}, idempotencykey="chg-1"))
+    reused, other = ({"eventId": "nope", "reason": reason} for reason in ("a", "b"))
+    for data in (reused, reused, other):
+        await desk.take(command_bytes(data, idempotencykey="chg-1"))
+
+    rows = [decode(row.cloudevent) for row in desk.store.batch("memory", 10)]
+    assert desk.reasons() == ["unknown-event", *["key-reused"] * 3]
+    assert {answer["idempotencyKey"] for answer in desk.answers()} == {"chg-1"}
+    assert [a.get("replay", False) for a in desk.answers()] == [False, False, True, False]
+    assert rows[1].id == rows[2].id
+    assert len({row.id for row in rows}) == 3
+
+
+async def test_intake_reused_key_stands_in_the_audit(desk: Desk) -> None:
+    """The row of the key itself stays the first command's."""
+    await desk.take(command_bytes(idempotencykey="chg-1"))
+    await desk.take(command_bytes({"reason": "again"}, idempotencykey="chg-1", id="c-2"))
+
+    lines = {line["command_id"]: (line["key"], line["reason"]) for line in desk.store.audit()}
+    assert lines["c-1"] == ("chg-1", "")
+    assert lines["c-2"][0].startswith("key-reused:")
+    assert lines["c-2"][1] == "key-reused"
 
 
 async def test_intake_rule_approves_by_itself_once(store: Store, clock: FakeClock) -> None:
@@ -158,3 +257,15 @@ async def test_intake_shadow_mode_tells_what_it_would_have_done(
     assert desk.reasons() == ["shadow", "shadow"]
     assert {answer["rule"] for answer in desk.answers()} == {"all"}
     assert store.accepted() == []
+
+
+async def test_intake_shadow_leaves_the_rule_its_approval(store: Store, clock: FakeClock) -> None:
+    """One shadow answer an event; once mode is enforce the rule approves, and then never again."""
+    policy = (Rule(name="all", action="auto"),)
+    for mode in ("shadow", "shadow", "enforce", "enforce", "shadow"):
+        desk = Desk(store, clock, mode=mode, policy=policy)
+        desk.intake.approve_by_rule()
+        desk.intake.approve_by_rule()
+
+    assert desk.reasons() == ["shadow"]
+    assert [row.azure_event_id for row in store.accepted()] == [EVENT_ID]

@@ -11,6 +11,7 @@ SAME_CALLS = (
 POWER = "tests/power/test_power_loss.py::test_sampled_power_losses_lose_nothing_that_was_promised"
 STORE = "tests/integration/test_store.py"
 APPROVER = "tests/integration/test_approver.py"
+REPOSTS = "tests/integration/test_reposts.py"
 INTAKE = "tests/integration/test_intake.py"
 DECIDE = "tests/unit/test_decide.py"
 COMMANDS = "tests/unit/test_commands.py"
@@ -362,15 +363,24 @@ APPROVER_FAULTS: tuple[Mutant, ...] = (
     mutant(
         "a frozen agent sends late",
         f"{APPROVER}::test_approver_frozen_between_sending_and_the_first_byte_sends_nothing",
-        ("approver.py", "if self._clock.elapsed_s() - began > _FROZEN_S:", "if False:"),
+        ("approver.py", "if began_s - looked_at_s > _FROZEN_S:", "if False:"),
+    ),
+    mutant(
+        "a log that blocks does not count as standing still",
+        f"{APPROVER}::test_approver_log_that_blocks_counts_as_standing_still",
+        (
+            "approver.py",
+            "        number = self._store.begin_post(row.event_id, self._clock.now())\n",
+            "        looked_at_s = self._clock.elapsed_s()\n        number = self._store.begin_post(row.event_id, self._clock.now())\n",
+        ),
     ),
     mutant(
         "the event is not looked at again after connecting",
         f"{APPROVER}::test_approver_event_that_changed_while_connecting_is_not_posted",
         (
             "approver.py",
-            "            # Connecting took time: look once more at what is about to be approved.\n            refusal = self._refusal(row)\n",
-            "            refusal = None\n",
+            "            looked_at_s = self._clock.elapsed_s()\n            refusal = self._refusal(row)\n",
+            "            looked_at_s = self._clock.elapsed_s()\n            refusal = None\n",
         ),
     ),
     mutant(
@@ -390,10 +400,31 @@ APPROVER_FAULTS: tuple[Mutant, ...] = (
     mutant(
         "a doubt is posted again without being configured",
         f"{APPROVER}::test_approver_doubt_is_only_watched_by_default",
+        ("approver.py", 'if self._config.in_doubt != "repost":', "if False:"),
+        ("reposts.py", 'if config.in_doubt != "repost":', "if False:"),
+    ),
+    mutant(
+        "nobody comes back for a doubt",
+        f"{REPOSTS}::test_repost_comes_by_itself_until_imds_answers",
+        ("approver.py", "repost_s = self._reposts.delay_s(self._doubts())", "repost_s = None"),
+    ),
+    mutant(
+        "a doubt is posted again after NotBefore",
+        f"{REPOSTS}::test_repost_is_never_made_after_not_before",
+        ("reposts.py", "if not_before and now >= not_before:", "if False:"),
+    ),
+    mutant(
+        "a doubt is posted again after its sender was told rejected",
+        f"{REPOSTS}::test_repost_under_a_key_that_was_answered_rejected_is_not_made",
+        ("reposts.py", 'if row.command.status != "in-doubt":', "if False:"),
+    ),
+    mutant(
+        "every wake posts a doubt again",
+        f"{REPOSTS}::test_repost_wakes_do_not_hasten_it",
         (
-            "approver.py",
-            'if self._config.in_doubt != "repost" or document is None:',
-            "if document is None:",
+            "reposts.py",
+            "if due_at_s is not None and due_at_s <= self._clock.elapsed_s():",
+            "if due_at_s is not None:",
         ),
     ),
     mutant(
@@ -409,7 +440,36 @@ APPROVER_FAULTS: tuple[Mutant, ...] = (
         "accepted approvals are answered from memory",
         "tests/model/test_regressions.py::test_disk_full_after_accepting_leaves_the_answer_to_the_next_start",
         ("approver.py", "        if not self._store.durable:\n            return None\n", ""),
-        ("approver.py", "if not self._store.durable:  # the disk", "if False:  # the disk"),
+        (
+            "approver.py",
+            "if not self._store.durable:  # the disk filled up mean",
+            "if False:  # mean",
+        ),
+    ),
+    mutant(
+        "a POST that the file calls unfinished is answered from memory",
+        f"{APPROVER}::test_approver_disk_that_fills_during_the_post_leaves_the_answer_to_the_next_start",
+        ("approver.py", "if not self._store.durable:  # the disk filled up during", "if False:  #"),
+    ),
+    mutant(
+        "a hub's command is answered from memory",
+        f"{INTAKE}::test_intake_command_of_a_hub_waits_for_the_next_start_when_the_disk_is_full",
+        ("intake.py", "if incoming.position is None or self._store.durable:", "if True:"),
+    ),
+    mutant(
+        "a reused key is refused anew each time",
+        f"{INTAKE}::test_intake_reused_key_is_refused_once_and_repeated",
+        ("answers.py", 'if reject.reason == "key-reused":', "if False:"),
+    ),
+    mutant(
+        "a sender is blamed for the time that IMDS was away",
+        f"{INTAKE}::test_intake_gives_up_when_the_command_expires",
+        ("intake.py", '"too-old") if has_waited:', '"too-old") if False:'),
+    ),
+    mutant(
+        "shadow mode uses up a rule's approval",
+        f"{INTAKE}::test_intake_shadow_leaves_the_rule_its_approval",
+        ("intake.py", '"auto:shadow" if', '"auto" if'),
     ),
     mutant(
         "the command is acked before its row is durable",

@@ -102,6 +102,11 @@ def test_encode_scheduled_event_golden() -> None:
     assert stamped(SCHEDULED).decode() == json.dumps(expected, separators=(",", ":"))
 
 
+def test_approval_state_is_read_back_from_an_event() -> None:
+    """What was published last tells how an event began."""
+    assert cloudevents.approval_state(stamped(SCHEDULED)) == "none"
+
+
 def test_encode_outcome_golden() -> None:
     """An outcome names the command that caused it."""
     expected = {

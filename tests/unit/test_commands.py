@@ -16,9 +16,17 @@ from bridge.core.commands import (
     Wire,
     decode,
     fingerprint,
+    reused_key,
     wire_key,
 )
-from tests.builders import ANY_TEXT, EVENT_ID, PRINTABLE, command_bytes, command_fields
+from tests.builders import (
+    ANY_TEXT,
+    EVENT_ID,
+    PRINTABLE,
+    command,
+    command_bytes,
+    command_fields,
+)
 
 BINARY = (
     ("specversion", "1.0"),
@@ -151,6 +159,7 @@ def test_decode_bad_binary_command_is_malformed(
         ({}, {"source": "a" * 513}, "source is not a plain string"),
         ({}, {"idempotencykey": 1}, "idempotencykey is not a plain string"),
         ({}, {"idempotencykey": "auto:e-1"}, "idempotencykey must not begin with auto:"),
+        ({}, {"idempotencykey": "key-reused:0"}, "must not begin with key-reused:"),
         ({}, {"source": "malformed:0"}, "idempotencykey must not begin with malformed:"),
         ({}, {"time": "yesterday"}, "time is not an RFC 3339 time"),
         ({}, {"time": "2026-11-18T06:00:00"}, "time is not an RFC 3339 time with a time zone"),
@@ -249,6 +258,16 @@ def test_fingerprint_tells_one_body_from_another() -> None:
 
     assert fingerprint(one) != fingerprint(other)
     assert fingerprint(one) != fingerprint({"eventId": "b"})
+
+
+def test_reused_key_is_of_key_and_body() -> None:
+    """The same key with the same data is the same refusal, whatever the command's id."""
+    again = command(id="c-2", source="/other")
+    others = (command(key="chg-4712"), command(fingerprint="f-2"))
+
+    assert reused_key(command()) == reused_key(again)
+    assert reused_key(command()).startswith("key-reused:")
+    assert len({reused_key(each) for each in (command(), *others)}) == 3
 
 
 names = st.sampled_from([*command_fields(), "time", "datacontenttype", "idempotencykey"])

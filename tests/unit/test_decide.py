@@ -245,6 +245,22 @@ def test_decide_rejections_name_the_rule() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("state", "detail"),
+    [
+        ("accepted", "is being approved under key 'first'"),
+        ("sending", "is being approved under key 'first'"),
+        ("approved", "approved under key 'first'"),
+        ("confirmed", "approved under key 'first'"),
+    ],
+)
+def test_decide_already_approved_says_how_far_it_is(state: State, detail: str) -> None:
+    """What is only on its way may still come to nothing: nobody is told that it is done."""
+    actual = decide(command(), situation(entry=entry(state)), rules())
+
+    assert actual == Reject("already-approved", detail)
+
+
 def test_decide_unknown_type_is_denied() -> None:
     """What a new type does to the machine is not known, so nobody approves it."""
     actual = decide(command(), situation(scheduled_event(event_type="Melt")), rules())
