@@ -805,4 +805,39 @@ SIGNATURE_FAULTS: tuple[Mutant, ...] = (
     ),
 )
 
-MUTANTS = (*STORE_FAULTS, *APPROVER_FAULTS, *DECISION_FAULTS, *POST_FAULTS, *SIGNATURE_FAULTS)
+WATCH_FAULTS: tuple[Mutant, ...] = (
+    mutant(
+        "a rule that denies by source lets an unknown source pass",
+        "tests/unit/test_policy.py::test_evaluate_first_match_wins",
+        ("core/policy.py", 'self.action == "deny" and not source', "False"),
+    ),
+    mutant(
+        "one 400 takes down a version that worked",
+        "tests/integration/test_imds.py"
+        "::test_ladder_takes_a_400_to_a_version_that_worked_for_a_fault",
+        (
+            "imds.py",
+            "if self._was_accepted and self._refusals < REFUSALS_BELIEVED:",
+            "if False:",
+        ),
+    ),
+    mutant(
+        "an event that left this VM is not told to its end",
+        "tests/integration/test_poller.py::test_poller_event_that_leaves_us_is_still_told",
+        ("poller.py", " or transition.scheduled_event.key in known.tokens:", ":"),
+    ),
+    mutant(
+        "a failed poll is no gap",
+        "tests/integration/test_poller.py::test_poller_failed_poll_is_a_gap",
+        ("poller.py", "self._failures > 0 or age_s is None", "age_s is None"),
+    ),
+)
+
+MUTANTS = (
+    *STORE_FAULTS,
+    *APPROVER_FAULTS,
+    *DECISION_FAULTS,
+    *POST_FAULTS,
+    *SIGNATURE_FAULTS,
+    *WATCH_FAULTS,
+)
