@@ -20,10 +20,10 @@ def imds_delay_s(
     """When to ask IMDS again after a failure.
 
     410 means "retry within 70 s" (5, 10, 20, 40 s); 400 with every api-version refused is a
-    matter for a person, so once a minute is enough; the rest doubles from the poll interval.
+    matter for a person, so six times a minute is enough; the rest doubles from the poll interval.
     """
     if status == 400:
-        return 60.0
+        return 10.0
     if status == 410:
         return 5.0 * 2.0 ** min(attempt, 3)
     delay: float = min(cap_s, max(interval_s, interval_s * 2.0 ** min(attempt, 16)))

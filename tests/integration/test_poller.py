@@ -210,7 +210,7 @@ async def test_poller_incarnation_that_falls_is_compared_by_content(polling: Pol
         (ImdsUnavailable("x", status=429, retry_after_s=7), 7.0),
         (ImdsUnavailable("x", status=429), 1.0),
         (ImdsUnavailable("x", status=410), 5.0),
-        (ImdsUnavailable("x", status=400), 60.0),
+        (ImdsUnavailable("x", status=400), 10.0),
         (ImdsUnavailable("x"), 1.0),
     ],
 )

@@ -32,7 +32,7 @@ def test_full_jitter_ceiling_doubles_up_to_the_cap() -> None:
         (None, 0, None, 0.5),
         (None, 3, None, 4.0),
         (500, 10_000, None, 30.0),
-        (400, 0, None, 60.0),
+        (400, 0, None, 10.0),
         (410, 0, None, 5.0),
         (410, 1, None, 10.0),
         (410, 2, None, 20.0),
