@@ -17,6 +17,7 @@ class _Envelope(msgspec.Struct, frozen=True):
     data: _Data
 
 
+# Strings that are not UTF-8 come out of these as UnicodeDecodeError, which is no MsgspecError.
 _binary = msgspec.json.Decoder(_Data)
 _structured = msgspec.json.Decoder(_Envelope)
 
@@ -29,5 +30,5 @@ def addressee(wire: Wire, *, bytes_max: int) -> str:
         if is_binary(wire):
             return _binary.decode(wire.payload).vm or ""
         return _structured.decode(wire.payload).data.vm or ""
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ""

@@ -15,6 +15,10 @@ from azure.eventhub.amqp import AmqpMessageBodyType
 from bridge.config import ContentMode
 from bridge.core import cloudevents
 from bridge.core.commands import Wire
+from bridge.eventhubs import decoding
+
+# Every reader of a hub comes by here, and none may be stopped by one event.
+decoding.install()
 
 # The binding prefers `_`, because JMS allows no colon, and asks readers to take both.
 _PREFIX = "cloudEvents_"
@@ -74,11 +78,12 @@ def _body(message: EventData) -> bytes:
     if message.body_type != AmqpMessageBodyType.DATA:
         return b""
     sections: Any = message.body
-    return b"".join(bytes(section) for section in sections)
+    return b"".join(section for section in sections if isinstance(section, bytes))
 
 
 def _attributes(message: EventData) -> Iterator[tuple[str, str]]:
-    for key, value in (message.properties or {}).items():
+    properties: Any = message.properties
+    for key, value in properties.items() if isinstance(properties, dict) else ():
         name = _text(key)
         for prefix in _PREFIXES:
             if name.startswith(prefix):
@@ -99,6 +104,7 @@ def _canonical(name: str, value: object) -> str:
 
 
 def _text(value: object) -> str:
-    if value is None:
+    """Of a simple value; AMQP's compound ones have no place here, and any depth."""
+    if value is None or isinstance(value, list | dict):
         return ""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -70,6 +70,7 @@ class Receiver:
         self._silent: set[str] = set()  # no sign of life on this connection yet
         self._busy: set[str] = set()  # our own handler is at work
         self._trouble: asyncio.Queue[Exception] = asyncio.Queue()
+        self._connections = 0  # made so far
         self.connected = False
         self.problem = "not connected yet"
 
@@ -79,11 +80,13 @@ class Receiver:
     async def close(self) -> None:
         self._closing.set()
 
-    async def _serve(self) -> None:
+    async def _serve(self) -> bool:
+        before = self._connections
         try:
             await self._read()
         except FAILURES as error:
             self._complain(str(self._namespace.explain(error, self._hub)))
+        return self._connections > before
 
     async def _read(self) -> None:
         """Until the first sign of trouble, which is raised, or until closed."""
@@ -93,6 +96,7 @@ class Receiver:
                 partitions = await client.get_partition_ids()
                 starts = dict(await self._starts(client, partitions))
             self.connected = True
+            self._connections += 1
             await self._receive(client, starts)
         except Stalled as stalled:
             async with asyncio.timeout(self._connect_timeout_s):

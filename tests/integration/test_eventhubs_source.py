@@ -13,7 +13,8 @@ import pytest
 from bridge.transports import ConnectedSource, Incoming
 from bridge.transports.eventhubs.source import EventHubsSource
 from tests.support.eventhubs_server import Hub
-from tests.support.eventhubs_server.codec import Timestamp
+from tests.support.eventhubs_server.codec import Array, Symbol, Timestamp, encode
+from tests.support.eventhubs_server.messages import Message, Section
 from tests.support.transport_harness import COMMANDS_HUB, VM, EventHubsHarness, running
 from tests.support.waiting import until
 
@@ -239,6 +240,84 @@ async def test_partition_key_addresses_what_names_no_vm(hubs: EventHubsHarness, 
 
     assert {command(1, vm=None), command(5, vm="Web_3"), b"rubbish"} == taken
     assert nothing_more
+
+
+def section(code: Section, encoded: bytes) -> bytes:
+    return b"\x00\x53" + bytes([code]) + encoded
+
+
+DATA = section(Section.DATA, encode(command(1)))
+# A map of one pair, whose value is the AMQP char "A": the client library knows no such type.
+CHAR = b"\xc1\x08\x02" + b"\xa1\x00" + b"\x73\x00\x00\x00A"
+LIST_AS_KEY = b"\xc1\x03\x02" + b"\x45\x41"
+DEEP_LIST = b"\xc0\xff\x01" * 3000 + b"\x40"
+# Of four billion values: lists get their room in advance, and a null takes no byte.
+HUGE_LIST = b"\xd0\x00\x00\x00\x04\xff\xff\xff\xff"
+HUGE_ARRAY = b"\xf0\x00\x00\x00\x05\xff\xff\xff\xff\x40"
+
+
+@pytest.mark.parametrize(
+    "bare",
+    [
+        section(Section.DATA, encode(b'{"data":{"vm":"web\xff"}}')),
+        section(Section.DATA, encode(7)),
+        section(Section.APPLICATION_PROPERTIES, CHAR) + DATA,
+        section(Section.VALUE, encode("web_3")),
+        section(Section.VALUE, LIST_AS_KEY),
+        section(Section.VALUE, DEEP_LIST),
+        section(Section.VALUE, HUGE_LIST),
+        section(Section.VALUE, HUGE_ARRAY),
+        section(Section.SEQUENCE, encode([1, 2])),
+        section(Section.PROPERTIES, encode([None] * 20)) + DATA,
+        b"",
+        b"rubbish",
+    ],
+)
+async def test_event_that_cannot_be_read_stops_nobody(
+    hubs: EventHubsHarness, hub: Hub, bare: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is told of and passed over for good, on the connection that brought it."""
+    hub.partitions["0"].append(Message(bare=bare), datetime.now(UTC))
+    hub.put(command(2), partition="0")
+    async with hubs.source() as source:
+        taken = await payloads(hubs, source)
+
+    assert [command(2)] == taken
+    assert hub.events("0")[-1].offset == offsets(hubs)["0"]
+    assert "offset 0 cannot be read" in caplog.text
+    assert not source.problem
+
+
+async def test_unreadable_annotation_of_a_sender_hides_no_position(
+    hubs: EventHubsHarness, hub: Hub
+) -> None:
+    """What the service wrote on an event is found among what a stranger wrote there."""
+    stranger = Message(annotations={Symbol("x-odd"): {(): 1}}, bare=DATA)
+    hub.partitions["0"].append(stranger, datetime.now(UTC))
+    hub.put(command(2), partition="0")
+    async with hubs.source() as source:
+        taken = await payloads(hubs, source)
+
+    assert [command(2)] == taken
+
+
+async def test_odd_properties_and_keys_are_read_as_text(hubs: EventHubsHarness, hub: Hub) -> None:
+    """A property of any type becomes some text, and the command arrives."""
+    odd = {
+        "cloudEvents_a": [[1]],
+        "cloudEvents_b": {"x": 1},
+        "cloudEvents_c": 2.5,
+        "cloudEvents_d": Array(["x", "yz"]),
+        "cloudEvents_e": Array([1, 2]),
+        "\ufeff": True,
+    }
+    hub.put(command(1), partition="0", application_properties=odd, content_type=7)
+    async with hubs.source() as source:
+        (incoming,) = await take(source)
+
+    found = dict(incoming.wire.attributes)
+    assert {"a": "", "b": "", "c": "2.5", "d": "", "e": ""} == found
+    assert "7" == incoming.wire.content_type
 
 
 @pytest.mark.parametrize("prefix", ["cloudEvents_", "cloudEvents:"])

@@ -369,17 +369,18 @@ async def test_retained_messages_that_nobody_remembers_are_cleared(
     assert after.on("pending/id1") == []
 
 
-async def test_command_source_alone_publishes_only_replies(
+async def test_command_source_alone_publishes_outcomes_and_replies(
     broker: Mosquitto, observer: Observer
 ) -> None:
-    """Events leave elsewhere; the sender of a command still gets the reply he asked for."""
+    """Events leave elsewhere; what became of a command is told where commands are sent."""
     async with running(broker, publish_events=False, pending=(row(3),)) as transport:
         await transport.publish(
             [row(1), row(2, channel="outcomes", reply_topic="sebridge/reply", correlation=b"c")]
         )
         await until(lambda: [m for m in observer.seen if m.topic == "sebridge/reply"])
 
-    assert [m.topic for m in observer.seen] == ["sebridge/reply"]
+    assert [m.topic for m in observer.seen] == [f"{ROOT}/outcomes", "sebridge/reply"]
+    assert observer.on("outcomes")[0].payload == row(2).cloudevent
 
 
 async def _until_subscribed(transport: MqttTransport, observer: Observer) -> None:

@@ -26,6 +26,10 @@ BINARY = (
         (b'{"data":[]}', (), ""),
         (b"rubbish", (), ""),
         (b"\xff", (), ""),
+        (b'{"data":{"vm":"web\xff"}}', (), ""),
+        (b'{"vm":"web\xff","eventId":"E"}', BINARY, ""),
+        (b'{"data":{"vm":"\xc3"}}', (), ""),
+        (b'{"data":{"vm":"\\ud800"}}', (), ""),
         (b'{"data":' + b"[" * 4000, (), ""),
         (b'{"vm":"web_3","eventId":"E"}', BINARY, "web_3"),
         (b'{"vm":"web_3","eventId":"E"}', (), ""),
@@ -39,8 +43,12 @@ def test_addressee_is_read_without_the_rest(
     assert addressee(Wire(payload=payload, attributes=attributes), bytes_max=4096) == expected
 
 
+ANY_BYTES = st.binary(max_size=80)
+ANY_NAME = st.builds(lambda name: b'{"vm":"%s","data":{"vm":"%s"}}' % (name, name), ANY_BYTES)
+
+
 @settings(max_examples=150, deadline=None)
-@given(st.binary(max_size=80), st.booleans())
+@given(ANY_BYTES | ANY_NAME, st.booleans())
 def test_addressee_of_any_bytes_never_raises(payload: bytes, binary: bool) -> None:
     """A stranger's message in a shared hub stops nobody."""
     wire = Wire(payload=payload, attributes=BINARY if binary else ())

@@ -77,12 +77,14 @@ class MqttFeed:
         if self._session is not None:
             await self._session.close()
 
-    async def _serve_once(self) -> None:
+    async def _serve_once(self) -> bool:
+        before = self._connections
         try:
             await self._connect_and_serve()
         except BridgeError as error:
             self._complain(str(error))
             self._choose_protocol(error)
+        return self._connections > before
 
     async def _connect_and_serve(self) -> None:
         session = Session(

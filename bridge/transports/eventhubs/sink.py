@@ -102,9 +102,11 @@ class EventHubsSink:
         await self._drop()
         await self._namespace.close()
 
-    async def _serve(self) -> None:
-        if await self._open():
-            await self._lost.wait()
+    async def _serve(self) -> bool:
+        if not await self._open():
+            return False
+        await self._lost.wait()
+        return True
 
     async def _open(self) -> bool:
         """Connect as far as the link: credentials, hub and the right to send are good then."""

@@ -17,6 +17,7 @@ from azure.eventhub.aio import EventHubConsumerClient
 
 from bridge.config import EventHubs
 from bridge.core.addressing import addressee
+from bridge.core.commands import Wire
 from bridge.eventhubs.client import Namespace
 from bridge.eventhubs.messages import partition_key, to_wire
 from bridge.eventhubs.receiver import QUIET_S, Receiver, Start
@@ -136,8 +137,7 @@ class EventHubsSource:
         offset, sequence_number = event.offset, event.sequence_number
         if offset is None or sequence_number is None or sequence_number <= reading.sequence_number:
             return  # again, after a reconnect
-        wire = to_wire(event)
-        addressed_to = addressee(wire, bytes_max=self._payload_bytes_max) or partition_key(event)
+        wire, addressed_to = self._look_at(event)
         if addressed_to.casefold() == self._vm_name:
             incoming = Incoming(
                 wire=wire,
@@ -150,13 +150,24 @@ class EventHubsSource:
             self._tell_of_nobodys(event)
         reading.sequence_number, reading.read = sequence_number, offset
 
+    def _look_at(self, event: EventData) -> tuple[Wire, str]:
+        """The command and whom it is for. All agents meet this event: none may stumble over it."""
+        try:
+            wire = to_wire(event)
+            vm = addressee(wire, bytes_max=self._payload_bytes_max) or partition_key(event)
+        except Exception:  # noqa: BLE001 - whatever a stranger wrote, it is nobody's command
+            _log.debug("the event at offset %s cannot be read", event.offset, exc_info=True)
+            return Wire(payload=b""), ""
+        return wire, vm
+
     def _tell_of_nobodys(self, event: EventData) -> None:
         """Once a minute: whoever may send to the hub must not fill our disk."""
         now_s = time.monotonic()
         if now_s - self._told_at_s >= _TELL_S:
             self._told_at_s = now_s
             _log.warning(
-                "a command at offset %s names no VM, neither in data.vm nor as its partition key",
+                "a command at offset %s cannot be read, or names no VM: neither in data.vm nor as "
+                "its partition key",
                 event.offset,
             )
 

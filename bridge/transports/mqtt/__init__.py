@@ -2,6 +2,7 @@
 
 transport.py   the `Sink` and `CommandSource`; keeps a connection, always comes back
 connection.py  one connection from CONNECT to its end, and the thread model
+protocol.py    which version the next connection speaks
 client.py      paho's client, set up our way
 messages.py    from outbox rows to topics and payloads
 """

@@ -61,7 +61,7 @@ class Connection:
         self._waiting: deque[tuple[Message, asyncio.Future[None]]] = deque()
         self._acks: dict[int, asyncio.Future[None]] = {}
         self._subacks: dict[int, asyncio.Future[int]] = {}
-        self._arrived: deque[MQTTMessage] = deque()
+        self._arrived: deque[MQTTMessage] = deque()  # what the broker wants to have acked
         self._handled: set[int] = set()  # identities of messages in _arrived
         self._window = config.inflight_max
         self._bytes_max = _PACKET_BYTES_MAX
@@ -119,6 +119,8 @@ class Connection:
 
     def ack(self, message: MQTTMessage) -> None:
         """Acks leave in order of arrival, as MQTT demands: an early one waits for its elders."""
+        if message.qos == 0:
+            return
         self._handled.add(id(message))
         while self._arrived and id(self._arrived[0]) in self._handled:
             first = self._arrived.popleft()
@@ -217,7 +219,10 @@ class Connection:
             future.set_result(max(code.value for code in codes))
 
     def _arrive(self, message: MQTTMessage) -> None:
-        self._arrived.append(message)
+        # One byte too many is enough to refuse it, and MQTT 3.1.1 lets them come by the megabyte.
+        message.payload = message.payload[: self._commands_bytes_max + 1]
+        if message.qos:
+            self._arrived.append(message)
         self._on_command(self, message)
 
     def _end(self, why: str) -> None:

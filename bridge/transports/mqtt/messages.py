@@ -31,10 +31,12 @@ def to_incoming(message: MQTTMessage, *, ack: Callable[[], None], reply_prefix: 
 
 
 class Messages:
-    def __init__(self, root: str, content_mode: ContentMode, *, replies_only: bool = False) -> None:
+    def __init__(
+        self, root: str, content_mode: ContentMode, *, outcomes_only: bool = False
+    ) -> None:
         self._root = root
         self._content_mode = content_mode
-        self._replies_only = replies_only  # commands come by MQTT, events leave elsewhere
+        self._outcomes_only = outcomes_only  # commands come by MQTT, events leave elsewhere
 
     @property
     def commands_topic(self) -> str:
@@ -46,7 +48,7 @@ class Messages:
 
     def of_row(self, row: Outgoing, version: Version, *, retain: bool) -> list[Message]:
         """The row's message and, for a transition, its retained copy where the broker keeps any."""
-        if self._replies_only:
+        if self._outcomes_only and row.channel != "outcomes":
             return []
         messages = [self._message(f"{self._root}/{row.channel}", row.cloudevent, version)]
         if row.channel == "events" and row.event_id and retain:

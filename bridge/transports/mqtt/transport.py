@@ -6,9 +6,7 @@ and never in the wrong order.
 """
 
 import asyncio
-import contextlib
 import logging
-import random
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
@@ -16,23 +14,24 @@ from paho.mqtt.client import MQTTMessage
 
 from bridge.config import Mqtt
 from bridge.core import cloudevents
-from bridge.core.backoff import full_jitter
 from bridge.core.cloudevents import CloudEvent
 from bridge.errors import BridgeError, SinkRejected, SinkUnavailable
-from bridge.mqtt_client import FAILURE_MIN, ProtocolRefused, Version
+from bridge.mqtt_client import FAILURE_MIN, Version
+from bridge.reconnecting import keep_connected
 from bridge.transports import Incoming, Outgoing, PendingProvider, TokenProvider
 from bridge.transports.mqtt.client import Message
 from bridge.transports.mqtt.connection import Connection
 from bridge.transports.mqtt.messages import Messages, to_incoming
+from bridge.transports.mqtt.protocol import ProtocolChoice
 from bridge.transports.mqtt.retained import StaleRetained
 
 RESUBSCRIBE_S = 60.0
-# A connection that lived shorter than this was no success: the backoff goes on growing.
-STABLE_S = 10.0
 # A token is replaced this long before it expires.
 TOKEN_MARGIN_S = 300.0
-# Far above any receive maximum: only a flood of QoS 0 can get there.
+# Far above any receive maximum; a broker that knows none gives the rest again.
 _COMMANDS_MAX = 1_000
+# Nothing but our own pace bounds what comes with QoS 0; these fit into a few megabytes.
+_UNPROMISED_MAX = 100
 
 _log = logging.getLogger("sebridge.mqtt")
 
@@ -55,9 +54,9 @@ class MqttTransport:
         commands_bytes_max: int = 65_536,
     ) -> None:
         self.generation = 0
-        self.protocol: Version = "3.1.1" if config.protocol == "3.1.1" else "5"
         self._config = config
-        self._messages = Messages(root, config.content_mode, replies_only=not publish_events)
+        self._protocol = ProtocolChoice(config)
+        self._messages = Messages(root, config.content_mode, outcomes_only=not publish_events)
         self._stale = StaleRetained(self._messages, pending, pending_known or asyncio.Event())
         self._client_id = client_id
         self._will = will
@@ -71,7 +70,6 @@ class MqttTransport:
         self._queue: asyncio.Queue[Incoming] = asyncio.Queue(_COMMANDS_MAX)
         self._status: bytes | None = None
         self._careful = False  # after a refusal: one row at a time
-        self._only_311 = False  # the broker said so
         self._link_problem = "not connected yet"
         self._commands_problem = ""
         self._expires_at: float | None = None
@@ -84,20 +82,13 @@ class MqttTransport:
     def connected(self) -> bool:
         return self._connection is not None and not self._connection.closed.done()
 
+    @property
+    def protocol(self) -> Version:
+        return self._protocol.version
+
     async def run(self) -> None:
-        attempt = 0
-        while not self._closing.is_set():
-            began = time.monotonic()
-            try:
-                await self._connect_and_serve()
-            except BridgeError as error:
-                self._complain(str(error))
-                self._choose_protocol(error)
-            stable = self.generation and time.monotonic() - began > STABLE_S
-            attempt = 0 if stable else attempt + 1
-            delay_s = full_jitter(attempt, random.random(), cap_s=self._config.reconnect_s_max)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._closing.wait(), delay_s)
+        pause_s_max = self._config.reconnect_s_max
+        await keep_connected(self._serve_once, self._closing, pause_s_max=pause_s_max)
 
     async def publish(self, batch: Sequence[Outgoing]) -> None:
         connection = self._connection
@@ -143,6 +134,15 @@ class MqttTransport:
         if self._connection is not None:
             await self._connection.close()
 
+    async def _serve_once(self) -> bool:
+        before = self.generation
+        try:
+            await self._connect_and_serve()
+        except BridgeError as error:
+            self._complain(str(error))
+            self._protocol.failed(error)
+        return self.generation > before
+
     async def _connect_and_serve(self) -> None:
         connection = await self._open()
         try:
@@ -169,6 +169,7 @@ class MqttTransport:
             token=token,
         )
         await connection.open()
+        self._protocol.worked()
         return connection
 
     def _refresh(self, connection: Connection) -> None:
@@ -216,15 +217,6 @@ class MqttTransport:
             _log.error("%s", self._commands_problem)
             await asyncio.sleep(RESUBSCRIBE_S)
 
-    def _choose_protocol(self, error: BridgeError) -> None:
-        """Only an explicit refusal is remembered; a broken attempt just tries the other one."""
-        if self._config.protocol != "auto" or self._config.auth == "entra-jwt":
-            return
-        refused = isinstance(error, ProtocolRefused) and self.protocol == "5"
-        if isinstance(error, ProtocolRefused) and error.explicit and self.protocol == "5":
-            self._only_311 = True
-        self.protocol = "3.1.1" if refused or self._only_311 else "5"
-
     def _complain(self, problem: str) -> None:
         if problem != self._link_problem:
             _log.warning("%s", problem)
@@ -235,16 +227,15 @@ class MqttTransport:
             self._stale.found(message)
             connection.ack(message)
             return
+        if message.qos == 0 and self._queue.qsize() >= _UNPROMISED_MAX:
+            return  # nobody was promised anything, and a flood must not throw us out
         prefix = self._config.response_topic_prefix
         try:
             self._queue.put_nowait(
                 to_incoming(message, ack=lambda: connection.ack(message), reply_prefix=prefix)
             )
         except asyncio.QueueFull:
-            if message.qos == 0:  # nobody was promised anything, and a flood must not throw us out
-                connection.ack(message)
-            else:
-                connection.drop("too many commands wait: the broker shall send them again")
+            connection.drop("too many commands wait: the broker shall send them again")
 
     def _submit(
         self, batch: Sequence[Outgoing], connection: Connection

@@ -21,6 +21,7 @@ class Section(IntEnum):
     PROPERTIES = 0x73
     APPLICATION_PROPERTIES = 0x74
     DATA = 0x75
+    SEQUENCE = 0x76
     VALUE = 0x77
 
 
