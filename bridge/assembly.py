@@ -47,7 +47,7 @@ class Assembly:
                 return ""
 
     def sinks(self, *, offline: Callable[[], bytes], polled: asyncio.Event) -> dict[str, Sink]:
-        """Every sink by its name. MQTT that only brings commands carries their replies, too."""
+        """Every sink by its name. MQTT that only brings commands carries outcomes, too."""
         names = list(self._config.events.sinks)
         if self._config.commands.source == "mqtt" and "mqtt" not in names:
             names.append("mqtt")

@@ -252,7 +252,7 @@ def _ask_agent(config: Config, path: str, shape: type[_Answer]) -> _Answer:
     try:
         with opener.open(url, timeout=5) as answer:
             return msgspec.json.decode(answer.read(), type=shape)
-    except (urllib.error.HTTPError, HTTPException, msgspec.DecodeError) as error:
+    except (urllib.error.HTTPError, HTTPException, msgspec.DecodeError, UnicodeError) as error:
         raise BridgeError(
             f"what answers at {url} is no agent: {error}; check http.listen"
         ) from error

@@ -99,7 +99,7 @@ class Desk:
 def _decode(body: bytes) -> Click:
     try:
         click = msgspec.json.decode(body, type=Click)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Refused(400, f"The request is not an approval: {error}") from error
     if not _KEY.fullmatch(click.key) or len(click.reason) > _REASON_CHARS_MAX:
         raise Refused(

@@ -214,7 +214,7 @@ def _read(event: EventData) -> list[Received]:
     payload = to_structured(event)
     try:
         head = _head.decode(payload)
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return []
     channel = _channel(head.type)
     if channel is None or not head.source:

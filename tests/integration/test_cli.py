@@ -41,7 +41,13 @@ def answering(status: int, body: bytes) -> Iterator[int]:
 @pytest.mark.parametrize("command", ["status", "audit"])
 @pytest.mark.parametrize(
     ("status", "body"),
-    [(200, b"<html>hello"), (200, b'{"up": true}'), (404, b"not here"), (500, b"oh")],
+    [
+        (200, b"<html>hello"),
+        (200, b'{"up": "\xff"}'),
+        (200, b'{"up": true}'),
+        (404, b"not here"),
+        (500, b"oh"),
+    ],
 )
 def test_stranger_at_the_agents_port_is_told(
     tmp_path: Path,

@@ -144,6 +144,7 @@ async def test_binary_events_come_structured_and_rubbish_not_at_all(
 ) -> None:
     """A feed speaks one form only, and is not disturbed by other people's messages."""
     hub.put(b"rubbish")
+    hub.put(b'{"type": "io.sebridge.event.scheduled.v1", "source": "\xff"}')
     hub.put(b'{"source":1,"type":[]}')
     hub.put(b"[" * 5000)
     hub.put(b'{"source":"/x","type":"com.example.other"}')
