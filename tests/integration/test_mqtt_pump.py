@@ -18,8 +18,7 @@ from bridge.transports.mqtt.connection import Connection
 from bridge.transports.mqtt.pump import Pump
 from tests.support.certificates import DAY, Authority
 from tests.support.mosquitto import Mosquitto
-
-CONNACK = b"\x20\x02\x00\x00"
+from tests.support.mqtt_script import connack, read_packet, scripted_broker
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -28,30 +27,14 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 async def broker_that(serve: Serve) -> AsyncIterator[int]:
     """A port where `serve` plays the broker, after CONNECT and CONNACK."""
 
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await read_packet(reader)
-            writer.write(CONNACK)
-            await serve(reader, writer)
-        finally:
-            writer.close()
+    async def welcome(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, level: int
+    ) -> None:
+        writer.write(connack(level))
+        await serve(reader, writer)
 
-    server = await asyncio.start_server(accept, "127.0.0.1", 0)
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-
-
-async def read_packet(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    kind = (await reader.readexactly(1))[0]
-    length = shift = 0
-    while True:
-        digit = (await reader.readexactly(1))[0]
-        length |= (digit & 0x7F) << shift
-        shift += 7
-        if digit < 0x80:
-            return kind, await reader.readexactly(length)
+    async with scripted_broker(welcome) as port:
+        yield port
 
 
 @asynccontextmanager
