@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from bridge.config import Mqtt
 from bridge.transports.mqtt import MqttTransport
 from tests.support.mqtt_script import connack, publish, read_packet, scripted_broker
+from tests.support.running import running
 from tests.support.waiting import until
 
 ROOT = "sebridge/v1/group/vm"
@@ -43,13 +44,8 @@ async def flooded(flooder: Flooder) -> AsyncIterator[MqttTransport]:
             take_commands=False,
             commands_bytes_max=1000,
         )
-        task = asyncio.create_task(transport.run())
-        try:
+        async with running(transport):
             yield transport
-        finally:
-            await transport.close()
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
 
 def waiting_for_acks(transport: MqttTransport) -> Callable[[], list[int]]:

@@ -10,6 +10,7 @@ from bridge.config import Mqtt
 from bridge.mqtt_client import UNSUPPORTED_PROTOCOL
 from bridge.transports.mqtt import MqttTransport
 from tests.support.mqtt_script import MQTT_5, MQTT_311, connack, scripted_broker
+from tests.support.running import running
 from tests.support.waiting import until
 
 HANG_UP = None
@@ -49,13 +50,8 @@ async def agent_at(door: Door) -> AsyncIterator[MqttTransport]:
             pending=lambda: (),
             take_commands=False,
         )
-        task = asyncio.create_task(transport.run())
-        try:
+        async with running(transport):
             yield transport
-        finally:
-            await transport.close()
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_one_hang_up_at_the_first_start_changes_nothing() -> None:

@@ -14,6 +14,7 @@ from bridge.transports import Outgoing
 from bridge.transports.mqtt import MqttTransport
 from tests.support.certificates import DAY, Authority
 from tests.support.mosquitto import Mosquitto
+from tests.support.running import running
 
 # paho leaves the socket of a failed handshake to the garbage collector.
 unclosed = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -51,13 +52,8 @@ async def transport_to(
             will=lambda: b"{}",
             pending=tuple,
         )
-        task = asyncio.create_task(transport.run())
-        try:
+        async with running(transport):
             yield transport
-        finally:
-            await transport.close()
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
 
 async def until(condition: Callable[[], object]) -> None:
