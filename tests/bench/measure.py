@@ -30,6 +30,7 @@ ROOT_TOPIC = "sebridge/v1/rg/web_3"
 VM = Vm(name="web_3", vm_id=IDENTITY["compute"]["vmId"])
 WINDOW = 20  # mqtt.inflight_max
 ROUNDS = 5
+DRAINS = 3
 WARM_UP = 10  # changes: connections, caches and lazy imports
 
 
@@ -56,13 +57,21 @@ async def latency(
 ) -> dict[str, Latency]:
     """From the changed document leaving IMDS to its message at a subscriber.
 
-    In turns: a machine that is slower for a minute is slower for all of them.
+    In turns: a machine that is slower for a minute is slower for all of them. The p99 is the
+    median of the rounds', or the one time that the host stands still would speak for all.
     """
-    took_ms: dict[str, list[float]] = {contestant.name: [] for contestant in contestants}
+    rounds: dict[str, list[list[float]]] = {contestant.name: [] for contestant in contestants}
     for _ in range(ROUNDS):
         for contestant in contestants:
-            took_ms[contestant.name] += await _turn(contestant, workshop, port, changes // ROUNDS)
-    return {name: latency_of(found) for name, found in took_ms.items()}
+            turn = await _turn(contestant, workshop, port, changes // ROUNDS)
+            rounds[contestant.name].append(turn)
+    return {name: _over_rounds(found) for name, found in rounds.items()}
+
+
+def _over_rounds(rounds: list[list[float]]) -> Latency:
+    each = [latency_of(found) for found in rounds]
+    p50_ms = statistics.median([took_ms for found in rounds for took_ms in found])
+    return Latency(p50_ms, statistics.median([one.p99_ms for one in each]))
 
 
 def latency_of(took_ms: list[float]) -> Latency:
@@ -172,8 +181,16 @@ def _command(number: int, event_id: str) -> bytes:
 
 
 async def drain(workshop: Workshop, port: int, events: int) -> tuple[float, float]:
-    """Events a second, for the agent after an outage and for paho alone with the same messages."""
-    folder = workshop.folder / "drain"
+    """Events a second, for the agent after an outage and for paho alone with the same messages.
+
+    The best of three each, in turns: whatever else the machine does can only slow them down.
+    """
+    rates = [await _drain(workshop, port, events, number) for number in range(DRAINS)]
+    return max(ours for ours, _ in rates), max(theirs for _, theirs in rates)
+
+
+async def _drain(workshop: Workshop, port: int, events: int, number: int) -> tuple[float, float]:
+    folder = workshop.folder / f"drain{number}"
     folder.mkdir()
     messages = folder / "messages.jsonl"
     imds = FakeImds()
