@@ -39,6 +39,7 @@ class _Known(NamedTuple):
     entries: dict[str, approvals.Entry]
     tokens: dict[str, str]
     fenced: frozenset[str]
+    foreign: frozenset[str]
 
 
 class Poller:
@@ -161,7 +162,7 @@ class Poller:
             self._measures.changed(transition.kind, transition.scheduled_event.event_type)
 
     def _record(self, raw: bytes, document: Document) -> list[diff.Transition]:
-        known = _Known(self._store.entries(), self._store.tokens(), self._store.fenced())
+        known = self._look_up()
         posted = {key for key, entry in known.entries.items() if entry.state in approvals.POSTED}
         circumstances = diff.Circumstances(
             now=self._clock.now(), gap=self._is_gap(), posted=frozenset(posted)
@@ -177,6 +178,12 @@ class Poller:
         self._store.record(raw, drafts, confirmed, self._clock.now())
         self._raw, self._previous = raw, document
         return transitions
+
+    def _look_up(self) -> _Known:
+        before = self._previous.scheduled_events if self._previous else ()
+        # Only what ran already can have been foreign, and on most days nothing runs.
+        foreign = self._store.foreign() if any(e.is_started for e in before) else frozenset[str]()
+        return _Known(self._store.entries(), self._store.tokens(), self._store.fenced(), foreign)
 
     def _is_gap(self) -> bool:
         limit_s = max(_GAP_S_MIN, 3 * self._config.poll_interval_s)
@@ -201,16 +208,15 @@ class Poller:
         scheduled_event = transition.scheduled_event
         token = known.tokens.get(scheduled_event.key) or secrets.token_urlsafe(16)
         entry = known.entries.get(scheduled_event.key)
+        # Once foreign, foreign to its end, unless a command of ours has come to hold it.
+        is_foreign = transition.foreign or (entry is None and scheduled_event.key in known.foreign)
+        state = "foreign" if is_foreign else (entry.state if entry else "none")
         cloudevent = cloudevents.from_transition(
             transition,
             document,
             vm=self._vm,
             leader=self._is_leader(scheduled_event),
-            approval=ApprovalInfo(
-                topic=self._commands_topic,
-                token=token,
-                state=self._approval_state(transition, entry),
-            ),
+            approval=ApprovalInfo(topic=self._commands_topic, token=token, state=state),
             now=self._clock.now(),
         )
         return Draft(
@@ -220,19 +226,6 @@ class Poller:
             token=token,
             fenced=first or scheduled_event.key in known.fenced,
         )
-
-    def _approval_state(self, transition: diff.Transition, entry: approvals.Entry | None) -> str:
-        """Once foreign, foreign to its end, as far as the event's last CloudEvent tells."""
-        scheduled_event = transition.scheduled_event
-        if transition.foreign:
-            return "foreign"
-        if entry is not None:
-            return entry.state
-        if scheduled_event.is_started:
-            for row in self._store.pending():
-                if row.event_id.casefold() == scheduled_event.key:
-                    return cloudevents.approval_state(row.cloudevent)
-        return "none"
 
     def _is_leader(self, scheduled_event: ScheduledEvent) -> bool:
         return approvals.is_leader(scheduled_event, self._vm.name)

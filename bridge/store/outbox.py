@@ -110,6 +110,13 @@ class Outbox(WithFigures):
         rows = self._all("SELECT event_id FROM pending WHERE fenced = 1")
         return frozenset(row["event_id"] for row in rows)
 
+    def foreign(self) -> frozenset[str]:
+        """Pending events that run, and not because we asked, as was published last."""
+        with self._database.reading() as raw:
+            rows = raw.execute("SELECT event_id, newest FROM pending WHERE newest IS NOT NULL")
+            states = [(row["event_id"], cloudevents.approval_state(row["newest"])) for row in rows]
+        return frozenset(event_id for event_id, state in states if state == "foreign")
+
     def pending(self) -> list[Outgoing]:
         """The newest CloudEvent of every pending event, oldest first."""
         with self._database.reading() as raw:

@@ -125,7 +125,7 @@ def test_the_story_uses_every_writing_call(tmp_path: Path) -> None:
     reading = {
         "audit", "batch", "command", "depth", "entries", "entry", "fenced",
         "identity", "ledger_id", "offset", "oldest", "parked", "pending", "snapshot", "tokens",
-        "accepted", "doubts", "durable", "problem", "open", "close", "degrade", "condemn", "figures", "commit_s", "accepted_since",
+        "accepted", "doubts", "foreign", "durable", "problem", "open", "close", "degrade", "condemn", "figures", "commit_s", "accepted_since",
     }  # fmt: skip
     called: set[str] = set()
 
