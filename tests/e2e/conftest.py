@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,9 @@ class Observer:
             protocol=MQTTProtocolVersion.MQTTv311,
             clean_session=False,
         )
+        self.listening = threading.Event()
         self.client.on_connect = self._subscribe
+        self.client.on_subscribe = lambda *_: self.listening.set()
         self.client.on_message = lambda _c, _u, message: self._keep(message)
         self.client.reconnect_delay_set(1, 1)
         self.client.connect("127.0.0.1", port)

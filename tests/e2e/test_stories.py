@@ -1,6 +1,7 @@
 """Whole stories, told by real processes; asserted is only what a consumer or IMDS could see."""
 
 import asyncio
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -115,7 +116,12 @@ async def test_twenty_events_during_an_outage_all_arrive_in_order(
             agent.kill()
             agent.start()
             await until(imds.was_polled_twice())
+    # This broker forgets its sessions: the agent must not speak before somebody listens again.
+    agent.signal(signal.SIGSTOP)
+    observer.listening.clear()
     broker.start()
+    await until(observer.listening.is_set)
+    agent.signal(signal.SIGCONT)
     await until(lambda: len({e["id"] for e in observer.of("events")}) >= 20, 30)
 
     unique = {event["id"]: event for event in observer.of("events")}
