@@ -18,10 +18,11 @@ from bridge import imds_wire
 from bridge.clock import Clock
 from bridge.config import Imds
 from bridge.core.cloudevents import Vm
+from bridge.core.http_answer import BodyTooLarge, excerpt
 from bridge.core.strict_json import NotJson, decode_object
 from bridge.errors import ImdsUnavailable, StoreError
 from bridge.imds_connection import KeptConnection
-from bridge.imds_wire import INSTANCE, SCHEDULED_EVENTS, BodyTooLarge, excerpt
+from bridge.imds_wire import INSTANCE, SCHEDULED_EVENTS
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
 OLDER_DOCUMENT_VERSIONS = ("2019-08-01", "2019-01-01")

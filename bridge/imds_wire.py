@@ -1,15 +1,18 @@
-"""What the GETs and the one POST to IMDS have in common: address, answer, readable excerpts.
+"""What the GETs and the one POST to IMDS have in common: the address, and a connection to it.
 
-HTTP/1.1 as far as IMDS speaks it, on asyncio streams. No proxies, no redirects, no TLS, no cookies,
-no retries; every size is bounded, and times are bounded by the callers.
+No proxies, no redirects, no TLS, no cookies, no retries. Sizes are bounded by the answer's reader,
+times by the callers.
 """
 
 import asyncio
 import re
+from collections.abc import Callable
+from typing import cast
 from urllib.parse import urlsplit
 
 import msgspec
 
+from bridge.core.http_answer import Answer
 from bridge.version import VERSION
 
 SCHEDULED_EVENTS = "/metadata/scheduledevents"
@@ -17,11 +20,6 @@ INSTANCE = "/metadata/instance"
 USER_AGENT = f"sebridge/{VERSION}"
 # What every GET carries.
 HEADERS = {"Metadata": "true", "User-Agent": USER_AGENT, "Accept-Encoding": "identity"}
-HEAD_BYTES_MAX = 64 * 1024
-
-_STATUS_LINE = re.compile(rb"HTTP/1\.([0-9]) ([1-9][0-9]{2})(?: ([^\r\n]*))?\r?\n")
-_CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?\r?\n")
-_BODILESS_STATUSES = frozenset({204, 304})
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -48,120 +46,69 @@ def parse(endpoint: str) -> Address:
     return Address(url.hostname, url.port or 80, host, url.path.rstrip("/"))
 
 
-async def connect(address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    return await asyncio.open_connection(address.hostname, address.port, limit=HEAD_BYTES_MAX)
+async def connect(address: Address) -> "Connection":
+    loop = asyncio.get_running_loop()
+    _, connection = await loop.create_connection(Connection, address.hostname, address.port)
+    return connection
 
 
-class BodyTooLarge(ValueError):
-    """As much of the body as is allowed was read, and there is more."""
+class Connection(asyncio.Protocol):
+    """One request at a time, and its answer as it comes.
 
+    A protocol and not a stream: the answer is read in one go when it comes in one piece, which it
+    does, and each wait of a stream would cost as much as all of the reading.
+    """
 
-class Answer:
-    """As much of an HTTP answer as has been read; a status, once read, stays."""
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._answer: Answer | None = None
+        self._problem: Exception | None = None
+        self._news: asyncio.Future[None] | None = None
+        self.is_stale = False  # closed by the peer, or spoilt by bytes that nobody asked for
 
-    def __init__(self, reader: asyncio.StreamReader, *, body_bytes_max: int) -> None:
-        self._reader = reader
-        self._head_left = HEAD_BYTES_MAX
-        self._body_left = body_bytes_max
-        self._body_bytes_max = body_bytes_max
-        self._headers: dict[bytes, bytes] = {}
-        self._keeps_alive = False
-        self.status: int | None = None
-        self.reason = b""
-        self.body = b""
+    def ask(self, request: bytes, answer: Answer) -> None:
+        """Send a request, and let its answer fill as it comes."""
+        assert self._transport is not None
+        self._answer = answer
+        self._transport.write(request)
 
-    def header(self, name: str) -> str:
-        return self._headers.get(name.lower().encode(), b"").decode("latin-1")
+    async def until(self, is_there: Callable[[], object]) -> None:
+        """Wait for a part of the answer. OSError or ValueError when it will not come."""
+        while not is_there():
+            if self._problem is not None:
+                raise self._problem
+            self._news = asyncio.get_running_loop().create_future()
+            await self._news
 
-    @property
-    def is_reusable(self) -> bool:
-        """All of it was read, and the peer said nothing against another request."""
-        return self._keeps_alive
+    def abort(self) -> None:
+        self.is_stale = True
+        if self._transport is not None:
+            self._transport.abort()
 
-    async def read_status(self) -> None:
-        while True:
-            line = await self._line()
-            found = _STATUS_LINE.fullmatch(line)
-            if found is None:
-                raise ValueError(f"not an HTTP answer: {excerpt(line, characters_max=60)}")
-            if int(found[2]) >= 200:
-                break
-            await self.read_headers()  # an interim answer
-        self._version, self.status, self.reason = found[1], int(found[2]), found[3] or b""
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
 
-    async def read_headers(self) -> None:
-        self._headers = {}
-        while (line := await self._line()).strip():
-            name, _, value = line.partition(b":")
-            self._headers[name.strip().lower()] = value.strip()
+    def data_received(self, data: bytes) -> None:
+        if self._answer is None or self._answer.is_whole:
+            self.abort()
+        elif self._problem is None:
+            self._read(lambda answer: answer.feed(data))
 
-    async def read_body(self) -> None:
-        encoding = self._headers.get(b"transfer-encoding", b"").lower()
-        length = self._headers.get(b"content-length")
-        if self.status in _BODILESS_STATUSES:
-            pass
-        elif encoding:
-            if encoding != b"chunked" or length is not None:
-                raise ValueError("an answer in an encoding that was not asked for")
-            await self._read_chunks()
-        elif length is None:
-            await self._read_to_end()
-            return
-        elif re.fullmatch(rb"[0-9]{1,12}", length):
-            await self._take(int(length))
-        else:
-            raise ValueError("Content-Length is not a number")
-        closing = self._headers.get(b"connection", b"").lower() == b"close"
-        self._keeps_alive = self._version != b"0" and not closing
+    def eof_received(self) -> None:
+        self.is_stale = True
+        self._read(lambda answer: answer.end())
 
-    async def _read_chunks(self) -> None:
-        while True:
-            line = _CHUNK_LINE.fullmatch(await self._line())
-            if line is None:
-                raise ValueError("a chunk without its size")
-            size = int(line[1], 16)
-            if size == 0:
-                break
-            await self._take(size)
-            if (await self._line()).strip():
-                raise ValueError("a chunk is longer than it said")
-        while (await self._line()).strip():
-            pass  # trailers
+    def connection_lost(self, error: Exception | None) -> None:
+        self.is_stale = True
+        if error is not None:
+            self._problem = self._problem or error
+        self._read(lambda answer: answer.end())
 
-    async def _read_to_end(self) -> None:
-        """HTTP/1.0: the body is over when the connection is."""
-        while chunk := await self._reader.read(HEAD_BYTES_MAX):
-            self._add(chunk)
-
-    async def _take(self, size: int) -> None:
-        while size > 0:
-            chunk = await self._reader.read(min(size, HEAD_BYTES_MAX))
-            if not chunk:
-                raise ConnectionResetError("the connection ended before the answer")
-            self._add(chunk)
-            size -= len(chunk)
-
-    def _add(self, chunk: bytes) -> None:
-        self.body += chunk[: self._body_left]
-        self._body_left -= len(chunk)
-        if self._body_left < 0:
-            raise BodyTooLarge(f"the body exceeds {self._body_bytes_max} bytes")
-
-    async def _line(self) -> bytes:
-        try:
-            line = await self._reader.readuntil(b"\n")
-        except asyncio.IncompleteReadError as error:
-            raise ConnectionResetError("the connection ended before the answer") from error
-        except asyncio.LimitOverrunError as error:
-            raise ValueError("a line of the answer is too long") from error
-        self._head_left -= len(line)
-        if self._head_left <= 0:
-            raise ValueError(f"the answer's head exceeds {HEAD_BYTES_MAX} bytes")
-        return line
-
-
-def excerpt(raw: bytes, *, characters_max: int = 200) -> str:
-    """What a person can read of a body, on one line."""
-    text = raw[: characters_max * 8].decode("utf-8", "replace")
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return line[:characters_max]
+    def _read(self, step: Callable[[Answer], None]) -> None:
+        if self._answer is not None and self._problem is None:
+            try:
+                step(self._answer)
+            except (OSError, ValueError) as error:
+                self._problem = error
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)

@@ -10,8 +10,9 @@ import asyncio
 import msgspec
 
 from bridge import imds_wire
+from bridge.core.http_answer import Answer, excerpt
 from bridge.errors import ImdsUnavailable
-from bridge.imds_wire import SCHEDULED_EVENTS, USER_AGENT, Answer, excerpt
+from bridge.imds_wire import SCHEDULED_EVENTS, USER_AGENT, Connection
 
 ANSWER_BYTES_MAX = 64 * 1024
 # Once the status is known, this long for the words that explain it.
@@ -29,7 +30,7 @@ async def connect(endpoint: str, api_version: str, timeout_s: float) -> "StartRe
         address = imds_wire.parse(endpoint)
         target = address.target(SCHEDULED_EVENTS, api_version)
         async with asyncio.timeout(timeout_s):
-            reader, writer = await imds_wire.connect(address)
+            connection = await imds_wire.connect(address)
     except (OSError, ValueError) as error:
         reason = (
             f"no connection within {timeout_s:g} s"
@@ -39,22 +40,14 @@ async def connect(endpoint: str, api_version: str, timeout_s: float) -> "StartRe
         raise ImdsUnavailable(
             f"POST to {endpoint}: {reason}; nothing was sent, check imds.endpoint"
         ) from error
-    return StartRequestConnection(reader, writer, host=address.host, target=target)
+    return StartRequestConnection(connection, host=address.host, target=target)
 
 
 class StartRequestConnection:
     """Connected, and good for one POST."""
 
-    def __init__(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        *,
-        host: str,
-        target: str,
-    ) -> None:
-        self._reader = reader
-        self._writer = writer
+    def __init__(self, connection: Connection, *, host: str, target: str) -> None:
+        self._connection = connection
         self._host = host
         self._target = target
         self._used = False
@@ -64,12 +57,15 @@ class StartRequestConnection:
         if self._used:
             return PostResult(None, "this connection has carried its one request already")
         self._used = True
-        answer = Answer(self._reader, body_bytes_max=ANSWER_BYTES_MAX)
+        connection = self._connection
+        answer = Answer(body_bytes_max=ANSWER_BYTES_MAX)
         try:
             async with asyncio.timeout(timeout_s):
-                self._writer.write(self._request(event_id))
-                await self._writer.drain()
-                await _read(answer)
+                connection.ask(self._request(event_id), answer)
+                await connection.until(lambda: answer.status)
+                if answer.status != 200:
+                    async with asyncio.timeout(DETAIL_TIMEOUT_S):
+                        await connection.until(lambda: answer.is_whole)
         except TimeoutError:
             lost = f"no answer within {timeout_s:g} s"
         except Exception as error:  # noqa: BLE001 - whatever it was, the request may have arrived
@@ -81,7 +77,7 @@ class StartRequestConnection:
         return PostResult(answer.status, excerpt(answer.reason + b" " + answer.body))
 
     def close(self) -> None:
-        self._writer.transport.abort()
+        self._connection.abort()
 
     def _request(self, event_id: str) -> bytes:
         body = msgspec.json.encode({"StartRequests": [{"EventId": event_id}]})
@@ -96,11 +92,3 @@ class StartRequestConnection:
             "\r\n"
         )
         return head.encode("ascii") + body
-
-
-async def _read(answer: Answer) -> None:
-    await answer.read_status()
-    if answer.status != 200:
-        async with asyncio.timeout(DETAIL_TIMEOUT_S):
-            await answer.read_headers()
-            await answer.read_body()

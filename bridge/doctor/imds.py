@@ -15,10 +15,11 @@ import msgspec
 from bridge.clock import Clock
 from bridge.config import Imds
 from bridge.core import document
+from bridge.core.http_answer import excerpt
 from bridge.doctor.finding import Finding, failed, ok, warning
 from bridge.errors import ImdsUnavailable
 from bridge.imds import BODY_BYTES_MAX, INSTANCE_VERSIONS, Identity, ImdsClient, hint
-from bridge.imds_wire import HEADERS, INSTANCE, excerpt
+from bridge.imds_wire import HEADERS, INSTANCE
 
 _ENDPOINT_S = 3.0
 _IDENTITY_S = 3.0

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from bridge import app, approver, intake, start_request
+from bridge import app, approver, imds_wire, intake, start_request
 from bridge.store import Store, connection, opening
 
 WRITES = (
@@ -103,15 +103,15 @@ def _cancel_current() -> None:
         task.cancel()
 
 
-class _Writer:
-    """The POST's socket: a step before and after the bytes are handed over."""
+class _Wire:
+    """The POST's connection: a step before and after the bytes are handed over."""
 
-    def __init__(self, writer: asyncio.StreamWriter, steps: Steps) -> None:
-        self._writer = writer
-        self.write = steps.around(writer.write)
+    def __init__(self, wire: imds_wire.Connection, steps: Steps) -> None:
+        self._wire = wire
+        self.ask = steps.around(wire.ask)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._writer, name)
+        return getattr(self._wire, name)
 
 
 def install(steps: Steps) -> None:
@@ -150,7 +150,7 @@ def _step_around_the_post(steps: Steps) -> None:
     async def stepping(*args: Any) -> start_request.StartRequestConnection:
         steps.step()
         made = await connect(*args)
-        made._writer = _Writer(made._writer, steps)  # type: ignore[assignment]
+        made._connection = _Wire(made._connection, steps)  # type: ignore[assignment]
         steps.step()
         return made
 

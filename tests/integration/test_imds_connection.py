@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from bridge import imds_wire
+from bridge.core.http_answer import Answer, BodyTooLarge
 from bridge.imds_connection import KeptConnection
-from bridge.imds_wire import Answer, BodyTooLarge
 from tests.support.scripted_imds import HANG, Action, Request, Script, ScriptedImds, answer
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

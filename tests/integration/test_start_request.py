@@ -173,7 +173,7 @@ async def test_connect_timeout_proves_that_nothing_left(monkeypatch: pytest.Monk
     async def never(*_: object, **__: object) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(asyncio, "open_connection", never)
+    monkeypatch.setattr("bridge.imds_wire.connect", never)
     with pytest.raises(ImdsUnavailable, match=r"within 0\.05 s"):
         await connect("http://127.0.0.1", "2020-07-01", 0.05)
 

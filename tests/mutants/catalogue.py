@@ -690,7 +690,7 @@ POST_FAULTS: tuple[Mutant, ...] = (
         "garbage is taken for a 400",
         f"{POST}::test_lost_answer_is_in_doubt",
         (
-            "imds_wire.py",
+            "core/http_answer.py",
             '                raise ValueError(f"not an HTTP answer: {excerpt(line, characters_max=60)}")\n',
             "                self.status = 400\n                return\n",
         ),
@@ -699,7 +699,7 @@ POST_FAULTS: tuple[Mutant, ...] = (
         "an interim answer is the answer",
         f"{POST}::test_interim_answer_is_skipped",
         (
-            "imds_wire.py",
+            "core/http_answer.py",
             "            if int(found[2]) >= 200:",
             "            if int(found[2]) >= 100:",
         ),
@@ -707,11 +707,11 @@ POST_FAULTS: tuple[Mutant, ...] = (
     mutant(
         "half a status line is enough",
         f"{POST}::test_lost_answer_is_in_doubt",
-        ("imds_wire.py", '(?: ([^\\r\\n]*))?\\r?\\n")', '(?: ([^\\r\\n]*))?(?:\\r?\\n)?")'),
+        ("core/http_answer.py", '(?: ([^\\r\\n]*))?\\r?\\n")', '(?: ([^\\r\\n]*))?(?:\\r?\\n)?")'),
         (
-            "imds_wire.py",
-            '            line = await self._reader.readuntil(b"\\n")\n',
-            "            line = await self._reader.readline()\n",
+            "core/http_answer.py",
+            '            raise ConnectionResetError("the connection ended before the answer")\n',
+            '            self._came += b"\\n"\n',
         ),
     ),
     mutant(
@@ -719,8 +719,8 @@ POST_FAULTS: tuple[Mutant, ...] = (
         f"{POST}::test_late_answer_is_in_doubt",
         (
             "start_request.py",
-            "            async with asyncio.timeout(timeout_s):\n                self._writer",
-            "            async with asyncio.timeout(1e6):\n                self._writer",
+            "            async with asyncio.timeout(timeout_s):\n                connection.ask",
+            "            async with asyncio.timeout(1e6):\n                connection.ask",
         ),
     ),
     mutant(
