@@ -16,6 +16,7 @@ import msgspec
 
 from bridge.errors import StoreError, StoreLocked, StoreUnwritable
 from bridge.measures import DISK_S, Histogram
+from bridge.store.room import Room
 
 SYNCHRONOUS_FULL = 2
 _LOCK_WAIT_S = 1.0  # a predecessor may be closing
@@ -35,7 +36,9 @@ class Database:
         self.path = path
         self.durable = durable
         self.problem = problem
+        self.commits = 0
         self.commit_s = Histogram(DISK_S)
+        self._room = Room(wal_of(path))
         self._broken = ""
         self._file: sqlite3.Connection | None = None  # kept after degrade(), for its lock
 
@@ -47,6 +50,7 @@ class Database:
                 yield self.raw
                 began_s = time.perf_counter()
                 self.raw.execute("COMMIT")
+                self.commits += 1
                 self.commit_s.observe(time.perf_counter() - began_s)
             except BaseException:
                 if self.raw.in_transaction:
@@ -58,6 +62,10 @@ class Database:
         """Bring everything from the WAL into the file: a WAL that gets lost takes nothing along."""
         with self.reading() as raw:
             raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def make_room(self) -> None:
+        if self.durable and not self._broken:
+            self._room.make()
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -110,6 +118,10 @@ class Database:
 def damage_mark(path: Path) -> Path:
     """A file beside the ledger: found damaged while running, or about to be moved aside."""
     return path.with_name(f"{path.name}-damaged")
+
+
+def wal_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
 
 
 def connect_file(path: Path) -> sqlite3.Connection:

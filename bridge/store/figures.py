@@ -40,7 +40,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WithFigures:
-    """Base of `Outbox`."""
+    """Base of `Lifecycle`."""
 
     _database: Database
 

@@ -24,6 +24,7 @@ from bridge.store.connection import (
     damage_mark,
     sync_directory,
     translate,
+    wal_of,
 )
 from bridge.store.meta import get_meta, set_meta
 from bridge.store.migrations import SCHEMA, VERSION, lift
@@ -94,7 +95,7 @@ def copy_into(path: Path, memory: sqlite3.Connection) -> None:
         copy = Path(directory, "ledger")
         shutil.copyfile(path, copy)
         with contextlib.suppress(FileNotFoundError):
-            shutil.copyfile(_wal(path), _wal(copy))
+            shutil.copyfile(wal_of(path), wal_of(copy))
         source = connect_file(copy)
         try:
             source.backup(memory)
@@ -176,7 +177,7 @@ def _move_aside(path: Path, label: str) -> None:
         sync_directory(path.parent)
         path.replace(target)
         with contextlib.suppress(FileNotFoundError):
-            _wal(path).replace(_wal(target))
+            wal_of(path).replace(wal_of(target))
         sync_directory(path.parent)
     except OSError as error:
         raise StoreUnwritable(
@@ -191,10 +192,6 @@ def _free_name(wanted: Path) -> Path:
         number += 1
         target = wanted.with_name(f"{wanted.name}.{number}")
     return target
-
-
-def _wal(path: Path) -> Path:
-    return path.with_name(f"{path.name}-wal")
 
 
 def _plain(vm_id: str) -> str:

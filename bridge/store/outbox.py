@@ -10,10 +10,8 @@ import msgspec
 from bridge.core import cloudevents
 from bridge.core.cloudevents import Channel, CloudEvent
 from bridge.errors import StoreError
-from bridge.store.connection import Database
-from bridge.store.figures import WithFigures
+from bridge.store.lifecycle import Lifecycle
 from bridge.store.meta import get_meta, set_meta
-from bridge.store.opening import new_ledger_id
 from bridge.store.rows import (
     Confirmation,
     Draft,
@@ -26,38 +24,8 @@ from bridge.store.rows import (
 from bridge.transports import Outgoing
 
 
-class Outbox(WithFigures):
+class Outbox(Lifecycle):
     """Base of `Store`; each public method is one transaction."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        with database.reading() as raw:
-            self.ledger_id = (get_meta(raw, "ledger_id") or b"").decode()
-            self.ledger_lost = get_meta(raw, "ledger_lost") == b"1"
-
-    @property
-    def durable(self) -> bool:
-        return self._database.durable
-
-    @property
-    def problem(self) -> str:
-        return self._database.problem
-
-    def degrade(self, problem: str) -> None:
-        """The disk takes no more: go on in memory, under a new id, without approvals."""
-        was_durable = self.durable
-        self._database.degrade(problem)
-        if was_durable:
-            with self._database.transaction() as raw:
-                self.ledger_id = new_ledger_id()
-                set_meta(raw, "ledger_id", self.ledger_id.encode())
-
-    def condemn(self, why: str) -> StoreError:
-        """For the reader of what is kept here: it cannot be understood, so it is damaged."""
-        return self._database.condemn(f"the ledger {self._database.path} is damaged: {why}")
-
-    def close(self) -> None:
-        self._database.close()
 
     def identity(self) -> bytes | None:
         with self._database.reading() as raw:
@@ -248,9 +216,10 @@ class Outbox(WithFigures):
 
 
 def next_sequence(db: sqlite3.Connection) -> int:
-    sequence = int(get_meta(db, "sequence") or 0) + 1
-    set_meta(db, "sequence", str(sequence).encode())
-    return sequence
+    found = db.execute(
+        "UPDATE meta SET value = CAST(value + 1 AS BLOB) WHERE name = 'sequence' RETURNING value"
+    ).fetchone()
+    return int(found["value"])
 
 
 def insert_outgoing(db: sqlite3.Connection, outgoing: Outgoing, now: datetime) -> None:

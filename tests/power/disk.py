@@ -66,6 +66,7 @@ class Disk(apsw.VFS):
         self.log: list[Operation] = []
         self.counts = {"write": 0, "sync": 0, "open": 0}
         self.left: Image | None = None
+        self._rooms: dict[str, int] = {}
         self._fault = fault
         super().__init__(name, base="")
 
@@ -74,6 +75,14 @@ class Disk(apsw.VFS):
 
     def returned(self, calls: int) -> None:
         self.log.append(Returned(calls))
+
+    def make_room(self, path: str, size: int) -> None:
+        """As the agent does behind SQLite's back; twice as bad, for it may lose the sync, too."""
+        end = len(self.files[path])
+        if size and (path not in self._rooms or self._rooms[path] != end):
+            self.files[path].extend(bytes(size))
+            self.log.append(Write(path, end, bytes(size)))
+            self._rooms[path] = end + size
 
     def fail(self, fault: Fault) -> None:
         """From now on; `fault.number` counts from here."""

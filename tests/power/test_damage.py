@@ -302,5 +302,6 @@ def make_poller(store: Store) -> Poller:
         vm=VM,
         commands_topic="",
         own_events_only=True,
+        on_news=lambda: None,
         on_change=lambda: None,
     )

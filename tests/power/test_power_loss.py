@@ -18,7 +18,7 @@ CHECKPOINT_PAGES = 24
 SEED = 1
 
 
-def record_story(name: str, pragma: str = "") -> tuple[Disk, list[Any]]:
+def record_story(name: str, pragma: str = "", room: int = 0) -> tuple[Disk, list[Any]]:
     """Run the story on a logging disk; gives the log and the ledger after each call."""
     disk = Disk(name)
     store = open_store(disk, "ledger.db", NOW)
@@ -27,6 +27,7 @@ def record_story(name: str, pragma: str = "") -> tuple[Disk, list[Any]]:
     signatures = [signature(store)]
     disk.returned(0)
     for number, call in enumerate(STORY, start=1):
+        disk.make_room("ledger.db-wal", room)
         call(store)
         disk.returned(number)
         signatures.append(signature(store))
@@ -78,9 +79,11 @@ def folder() -> Iterator[Path]:
         yield Path(directory)
 
 
-def verdicts(name: str, pragma: str, folder: Path, *, every: int, most: int) -> dict[str, int]:
+def verdicts(
+    name: str, pragma: str, folder: Path, *, every: int, most: int, room: int = 0
+) -> dict[str, int]:
     """Twice through all images: once to know them, once to judge some; few are kept in memory."""
-    disk, signatures = record_story(name, pragma)
+    disk, signatures = record_story(name, pragma, room)
     known = demands(disk, every)
     chosen = set(list(known)[:: max(1, len(known) // most)])
     counts: dict[str, int] = {}
@@ -93,9 +96,10 @@ def verdicts(name: str, pragma: str, folder: Path, *, every: int, most: int) -> 
     return counts
 
 
-def test_sampled_power_losses_lose_nothing_that_was_promised(folder: Path) -> None:
+@pytest.mark.parametrize("room", [0, 3000, 64 * 1024])
+def test_sampled_power_losses_lose_nothing_that_was_promised(folder: Path, room: int) -> None:
     """Several hundred images: each holds every returned call, at most one more, and is whole."""
-    counts = verdicts("full-sample", "", folder, every=5, most=500)
+    counts = verdicts(f"full-sample-{room}", "", folder, every=5, most=500, room=room)
 
     assert set(counts) == {""}
     assert counts[""] >= 500
@@ -103,9 +107,10 @@ def test_sampled_power_losses_lose_nothing_that_was_promised(folder: Path) -> No
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_all_power_losses_lose_nothing_that_was_promised(folder: Path) -> None:
+@pytest.mark.parametrize("room", [0, 64 * 1024])
+def test_all_power_losses_lose_nothing_that_was_promised(folder: Path, room: int) -> None:
     """Every crash point, all subsets of up to six unsynced writes, torn sectors."""
-    counts = verdicts("full", "", folder, every=1, most=10**9)
+    counts = verdicts(f"full-{room}", "", folder, every=1, most=10**9, room=room)
 
     assert set(counts) == {""}
     assert counts[""] >= 5000
@@ -126,6 +131,7 @@ def test_the_story_uses_every_writing_call(tmp_path: Path) -> None:
         "audit", "batch", "command", "depth", "entries", "entry", "fenced",
         "identity", "ledger_id", "offset", "oldest", "parked", "pending", "snapshot", "tokens",
         "accepted", "doubts", "foreign", "durable", "problem", "open", "close", "degrade", "condemn", "figures", "commit_s", "accepted_since",
+        "commits", "make_room",
     }  # fmt: skip
     called: set[str] = set()
 
