@@ -63,6 +63,7 @@ class Loops:
             vm=vm,
             commands_topic=assembly.commands_topic,
             own_events_only=config.events.scope == "own",
+            on_news=self._wake_publishers,
             on_change=self._changed,
             measures=measures,
         )
@@ -170,7 +171,6 @@ class Loops:
         return self.poller.document
 
     def _changed(self) -> None:
-        self._wake_publishers()
         self.intake.approve_by_rule()
         self.approver.wake()  # what waited for a fresh document can go now
 

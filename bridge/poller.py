@@ -8,7 +8,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from bridge.clock import Clock
 from bridge.config import Imds
@@ -18,6 +18,7 @@ from bridge.core.cloudevents import ApprovalInfo, OutcomeData, Vm
 from bridge.core.document import Document, MalformedDocument, ScheduledEvent, decode
 from bridge.errors import ImdsUnavailable
 from bridge.health import Pulse
+from bridge.known import Known, KnownEvents
 from bridge.measures import Measures
 from bridge.store import Confirmation, Draft, Store
 
@@ -33,15 +34,6 @@ class DocumentSource(Protocol):
     async def get_document(self) -> bytes: ...
 
 
-class _Known(NamedTuple):
-    """What the ledger holds of the events in a document, read once for all of them."""
-
-    entries: dict[str, approvals.Entry]
-    tokens: dict[str, str]
-    fenced: frozenset[str]
-    foreign: frozenset[str]
-
-
 class Poller:
     def __init__(
         self,
@@ -53,16 +45,19 @@ class Poller:
         vm: Vm,
         commands_topic: str,
         own_events_only: bool,
+        on_news: Callable[[], None],
         on_change: Callable[[], None],
         measures: Measures | None = None,
     ) -> None:
         self._config = config
         self._imds = imds
         self._store = store
+        self._known = KnownEvents(store)
         self._clock = clock
         self._vm = vm
         self._commands_topic = commands_topic
         self._own_events_only = own_events_only
+        self._on_news = on_news
         self._on_change = on_change
         self._raw = store.snapshot()
         self._previous = self._decode_snapshot(self._raw) if self._raw else None
@@ -124,45 +119,52 @@ class Poller:
 
     async def step(self) -> float:
         """Poll once; return how long to wait from the beginning of this poll."""
+        self._get_ready()
         self.polls += 1
+        known, problem = self._raw, self.problem
         try:
-            raw = await self._imds.get_document()
-            transitions = self._take(raw)
+            transitions = self._take(await self._imds.get_document())
         except ImdsUnavailable as error:
             return self._failed(str(error), error.status, error.retry_after_s)
         except MalformedDocument as error:
             return self._failed(f"not a document: {error}", None, None)
-        if self.problem:
+        if problem:
             logger.info("polling works", extra={"after_failures": self._failures})
         self._failures = 0
         self.problem = ""
         self.polled.set()
-        if transitions:
+        # After a restart or an outage the document may be the old one and still hold work to do.
+        if problem or self._raw is not known:
             await self._tell(transitions)
         return self._config.poll_interval_s
+
+    def _get_ready(self) -> None:
+        """What a change will need and can be had before it comes. The first poll waits for none."""
+        if self.polls:
+            self._store.make_room()
+            self._known.look_up(self._previous)
 
     def _take(self, raw: bytes) -> list[diff.Transition]:
         """What changed of ours. An unchanged body is recognised before it is decoded."""
         is_known = raw == self._raw
         transitions = [] if is_known else self._record(raw, decode(raw))
         self._good_at = self._clock.elapsed_s()
-        # After a restart or an outage the document may be the old one and still hold work to do.
         if is_known and self.problem:
             self.confirm_settled()
-        if not is_known or self.problem:
-            self._on_change()
         return transitions
 
     async def _tell(self, transitions: list[diff.Transition]) -> None:
-        """Log and count, but let the publishers go first: the news is what is waited for."""
+        """What is announced leaves before anything is decided, logged or counted."""
+        self._on_news()
         await asyncio.sleep(0)
+        self._on_change()
         incarnation = self._previous.incarnation if self._previous else None
         for transition in transitions:
             _log(transition, incarnation)
             self._measures.changed(transition.kind, transition.scheduled_event.event_type)
 
     def _record(self, raw: bytes, document: Document) -> list[diff.Transition]:
-        known = self._look_up()
+        known = self._known.look_up(self._previous)
         posted = {key for key, entry in known.entries.items() if entry.state in approvals.POSTED}
         circumstances = diff.Circumstances(
             now=self._clock.now(), gap=self._is_gap(), posted=frozenset(posted)
@@ -179,18 +181,12 @@ class Poller:
         self._raw, self._previous = raw, document
         return transitions
 
-    def _look_up(self) -> _Known:
-        before = self._previous.scheduled_events if self._previous else ()
-        # Only what ran already can have been foreign, and on most days nothing runs.
-        foreign = self._store.foreign() if any(e.is_started for e in before) else frozenset[str]()
-        return _Known(self._store.entries(), self._store.tokens(), self._store.fenced(), foreign)
-
     def _is_gap(self) -> bool:
         limit_s = max(_GAP_S_MIN, 3 * self._config.poll_interval_s)
         age_s = self.age_s
         return self._failures > 0 or age_s is None or age_s > limit_s
 
-    def _concerns_us(self, transition: diff.Transition, known: _Known) -> bool:
+    def _concerns_us(self, transition: diff.Transition, known: Known) -> bool:
         """What was published once is told to its end, also if it no longer names this VM."""
         if not self._own_events_only or transition.scheduled_event.key in known.tokens:
             return True
@@ -201,7 +197,7 @@ class Poller:
         self,
         transition: diff.Transition,
         document: Document,
-        known: _Known,
+        known: Known,
         *,
         first: bool,
     ) -> Draft:

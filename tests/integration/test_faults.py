@@ -38,6 +38,7 @@ def poller(store: Store, clock: FakeClock, imds: FakeImds) -> Poller:
         vm=VM,
         commands_topic="",
         own_events_only=True,
+        on_news=lambda: None,
         on_change=lambda: None,
     )
 
@@ -80,6 +81,7 @@ async def test_slow_polls_never_overlap(store: Store, clock: FakeClock) -> None:
         vm=VM,
         commands_topic="",
         own_events_only=True,
+        on_news=lambda: None,
         on_change=lambda: None,
     )
     task = asyncio.create_task(polling.run())

@@ -35,7 +35,8 @@ class Polling:
     """A poller, the IMDS it asks, and what it told the others."""
 
     def __init__(self, store: Store, clock: FakeClock, *, own_events_only: bool = True) -> None:
-        self.store, self.clock, self.imds, self.changes = store, clock, FakeImds(), 0
+        self.store, self.clock, self.imds = store, clock, FakeImds()
+        self.news = self.changes = 0
         self.poller = Poller(
             Imds(),
             self.imds,
@@ -44,10 +45,15 @@ class Polling:
             vm=VM,
             commands_topic="root/commands",
             own_events_only=own_events_only,
+            on_news=self._told,
             on_change=self._changed,
         )
 
+    def _told(self) -> None:
+        self.news += 1
+
     def _changed(self) -> None:
+        assert self.news > self.changes, "decided before it was announced"
         self.changes += 1
 
     async def see(self, answer: Any, *, after_s: float = 1.0) -> float:

@@ -22,6 +22,7 @@ def make(store: Store, clock: FakeClock, **config: Any) -> tuple[Presence, Memor
         vm=vm,
         commands_topic="",
         own_events_only=True,
+        on_news=lambda: None,
         on_change=lambda: None,
     )
     presence = Presence(

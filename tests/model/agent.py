@@ -173,6 +173,7 @@ class Agent:
             vm=VM,
             commands_topic="t",
             own_events_only=True,
+            on_news=lambda: None,
             on_change=lambda: None,
         )
         self.publisher = Publisher(_Sink(world), stepping, clock)  # type: ignore[arg-type]
