@@ -5,8 +5,7 @@ was tired of the idle connection, is sent once more on a new one. Never for the 
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from bridge.core.http_answer import Answer
 from bridge.imds_wire import HEADERS, Address, Connection, connect
@@ -33,8 +32,10 @@ class KeptConnection:
         try:
             async with asyncio.timeout(timeout_s):
                 connection, answer = await self._ask(request, connect_timeout_s, body_bytes_max)
-                with self._kept_for_next(connection, answer):
+                try:
                     await connection.until(lambda: answer.is_whole)
+                finally:
+                    self._keep(connection, answer)
         except (OSError, ValueError):
             if answer is None or answer.status == 200:
                 raise
@@ -61,16 +62,12 @@ class KeptConnection:
             fresh = await connect(self._address)
         return fresh, await _exchange(fresh, request, body_bytes_max)
 
-    @contextmanager
-    def _kept_for_next(self, connection: Connection, answer: Answer) -> Iterator[None]:
-        """Whatever happens: a connection with half an answer in it is never used again."""
-        try:
-            yield
-        finally:
-            if answer.is_reusable:
-                self._connection = connection
-            else:
-                connection.abort()
+    def _keep(self, connection: Connection, answer: Answer) -> None:
+        """Unless there is half an answer in it: then it is never used again."""
+        if answer.is_reusable:
+            self._connection = connection
+        else:
+            connection.abort()
 
 
 async def _exchange(connection: Connection, request: bytes, body_bytes_max: int) -> Answer:

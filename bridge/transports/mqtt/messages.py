@@ -1,6 +1,6 @@
 """From outbox rows to MQTT messages and back: topics, retained copies, the two content modes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from paho.mqtt.client import MQTTMessage
 
@@ -46,14 +46,13 @@ class Messages:
     def pending_filter(self) -> str:
         return f"{self._root}/pending/+"
 
-    def of_row(self, row: Outgoing, version: Version, *, retain: bool) -> list[Message]:
+    def of_row(self, row: Outgoing, version: Version, *, retain: bool) -> Iterator[Message]:
         """The row's message and, for a transition, its retained copy where the broker keeps any."""
         if self._outcomes_only and row.channel != "outcomes":
-            return []
-        messages = [self._message(f"{self._root}/{row.channel}", row.cloudevent, version)]
+            return
+        yield self._message(f"{self._root}/{row.channel}", row.cloudevent, version)
         if row.channel == "events" and row.event_id and retain:
-            messages.append(self.pending(row, version))
-        return messages
+            yield self.pending(row, version)
 
     def reply(self, row: Outgoing, version: Version) -> Message:
         """The answer once more, where the sender of the command asked for it."""
