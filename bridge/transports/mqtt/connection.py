@@ -10,6 +10,7 @@ A new paho Client for each connection: what paho had queued dies with it; the ou
 
 import asyncio
 import contextlib
+import os
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +34,6 @@ from bridge.transports.mqtt.client import Message
 from bridge.transports.mqtt.pump import Pump, hang_up
 
 PACKET_TOO_LARGE = 0x95
-_PACKET_BYTES_MAX = 268_435_460  # what MQTT's length field can say
 _GOODBYE_S = 1.0
 
 
@@ -64,7 +64,7 @@ class Connection:
         self._arrived: deque[MQTTMessage] = deque()  # what the broker wants to have acked
         self._handled: set[int] = set()  # identities of messages in _arrived
         self._window = config.inflight_max
-        self._bytes_max = _PACKET_BYTES_MAX
+        self._bytes_max: int | None = None  # until the broker names a limit
         self._abandoned = False
         self._client = self._build(client_id, will)
         self._pump = Pump(self._client, config.keepalive_s, on_failure=self._end)
@@ -89,10 +89,11 @@ class Connection:
     def publish(self, message: Message) -> asyncio.Future[None]:
         """A future that the PUBACK resolves; SinkRejected or SinkUnavailable otherwise."""
         future = self._future()
-        size = paho.packet_bytes(message, self.version)
         if self.closed.done():
             future.set_exception(SinkUnavailable(f"connection lost: {self.closed.result()}"))
-        elif size > self._bytes_max:
+        elif (
+            self._bytes_max and (size := paho.packet_bytes(message, self.version)) > self._bytes_max
+        ):
             text = f"{message.topic}: {size} bytes, the broker takes {self._bytes_max} at most"
             future.set_exception(SinkRejected(text, permanent=True))
         else:
@@ -176,6 +177,7 @@ class Connection:
     def _send_waiting(self) -> None:
         while self._waiting and len(self._acks) < self._window:
             message, future = self._waiting.popleft()
+            wire_was_quiet = not self._acks
             properties = paho.publish_properties(message, self.version)
             try:
                 info = self._client.publish(
@@ -185,6 +187,8 @@ class Connection:
                 future.set_exception(SinkRejected(f"{message.topic}: {error}", permanent=True))
             else:
                 self._acks[info.mid] = future
+                if wire_was_quiet:
+                    os.sched_yield()  # to whoever it wakes: a broker may share our processor
 
     # From here on: what paho's callbacks have queued.
 
