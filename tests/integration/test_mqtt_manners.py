@@ -1,4 +1,4 @@
-"""What the MQTT transport does for others: who waits gets the processor."""
+"""What the MQTT transport does for others: who waits gets the processor, and nobody echoes."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from tests.support.mqtt_script import connack, read_packet, scripted_broker
 from tests.support.running import running
 from tests.support.waiting import until
 
-PUBLISH = 0x30
+PUBLISH, SUBSCRIBE = 0x30, 0x80
 
 
 class SlowBroker:
@@ -56,6 +56,25 @@ def row(number: int) -> Outgoing:
     return Outgoing(
         sequence=number, channel="events", event_id=f"id{number}", cloudevent=b'{"id": "1"}'
     )
+
+
+async def test_stale_messages_are_asked_for_when_ours_are_out() -> None:
+    """While an outbox drains, each retained copy would come back to its sender."""
+    broker, known = SlowBroker(), asyncio.Event()
+    async with (
+        scripted_broker(broker.serve) as port,
+        running(transport_to(port, known=known)) as transport,
+    ):
+        await until(lambda: transport.connected)
+        publishing = asyncio.create_task(transport.publish([row(1), row(2)]))
+        await until(lambda: len(broker.kinds) == 4)
+        known.set()
+        broker.told.set()
+        await publishing
+        await transport.publish([row(3)])
+        await until(lambda: SUBSCRIBE in broker.kinds)
+
+    assert broker.kinds.index(SUBSCRIBE) == 6
 
 
 async def test_first_message_gives_the_processor_away(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,7 @@ class StaleRetained:
         if self._done or not connection.retain_available:
             return
         await self._pending_known.wait()
+        await connection.quiet()  # or each copy that we retain would come back to us
         topic_filter = self._messages.pending_filter
         try:
             code = await connection.subscribe(topic_filter, qos=0, as_published=False)
