@@ -19,6 +19,7 @@ from bridge.measures import DISK_S, Histogram
 from bridge.store.room import Room
 
 SYNCHRONOUS_FULL = 2
+_LEDGER_ERRORS = (sqlite3.Error, msgspec.DecodeError, UnicodeDecodeError)
 _LOCK_WAIT_S = 1.0  # a predecessor may be closing
 
 
@@ -44,19 +45,21 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        with self.reading():
-            try:
-                self.raw.execute("BEGIN IMMEDIATE")
-                yield self.raw
-                began_s = time.perf_counter()
-                self.raw.execute("COMMIT")
-                self.commits += 1
-                self.commit_s.observe(time.perf_counter() - began_s)
-            except BaseException:
-                if self.raw.in_transaction:
-                    with contextlib.suppress(sqlite3.Error):
-                        self.raw.execute("ROLLBACK")
-                raise
+        self._refuse_broken()
+        try:
+            self.raw.execute("BEGIN IMMEDIATE")
+            yield self.raw
+            began_s = time.perf_counter()
+            self.raw.execute("COMMIT")
+            self.commits += 1
+            self.commit_s.observe(time.perf_counter() - began_s)
+        except BaseException as error:
+            if self.raw.in_transaction:
+                with contextlib.suppress(sqlite3.Error):
+                    self.raw.execute("ROLLBACK")
+            if isinstance(error, _LEDGER_ERRORS):
+                raise self._as_ours(error) from error
+            raise
 
     def checkpoint(self) -> None:
         """Bring everything from the WAL into the file: a WAL that gets lost takes nothing along."""
@@ -69,23 +72,30 @@ class Database:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """For one SELECT, or as the outer half of a transaction: errors become ours."""
-        if self._broken:
-            raise StoreError(self._broken)
+        """For one SELECT: errors become ours."""
+        self._refuse_broken()
         try:
             yield self.raw
-        except sqlite3.Error as error:
-            translated = translate(error, self.path)
-            if isinstance(translated, StoreDamaged):
-                self.condemn(str(translated))
-            elif _name(error).startswith("SQLITE_IOERR"):
-                self._broken = str(translated)
-            raise translated from error
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise self.condemn(
+        except _LEDGER_ERRORS as error:
+            raise self._as_ours(error) from error
+
+    def _refuse_broken(self) -> None:
+        if self._broken:
+            raise StoreError(self._broken)
+
+    def _as_ours(self, error: Exception) -> StoreError:
+        """What it means for the callers, once it is known what it means for the file."""
+        if not isinstance(error, sqlite3.Error):
+            return self.condemn(
                 f"the ledger {self.path} holds a row that cannot be read: {error}. Restart: the "
                 "file is moved aside and kept."
-            ) from error
+            )
+        translated = translate(error, self.path)
+        if isinstance(translated, StoreDamaged):
+            self.condemn(str(translated))
+        elif _name(error).startswith("SQLITE_IOERR"):
+            self._broken = str(translated)
+        return translated
 
     def condemn(self, why: str) -> StoreDamaged:
         """No more work on this file; the next start finds the mark and moves it aside."""

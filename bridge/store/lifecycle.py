@@ -14,6 +14,7 @@ class Lifecycle(WithFigures):
         self._database = database
         with database.reading() as raw:
             self.ledger_id = (get_meta(raw, "ledger_id") or b"").decode()
+            self._sequence = int(get_meta(raw, "sequence") or 0)
             self.ledger_lost = get_meta(raw, "ledger_lost") == b"1"
 
     @property

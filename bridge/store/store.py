@@ -27,7 +27,7 @@ from bridge.store.ledger import (
     waive,
 )
 from bridge.store.opening import open_database
-from bridge.store.outbox import Outbox, insert_outgoing, keep_position, next_sequence
+from bridge.store.outbox import Outbox, insert_outgoing, keep_position
 from bridge.store.rows import (
     AcceptedRow,
     CommandRow,
@@ -178,7 +178,7 @@ class Store(Outbox):
             command = require_command(db, key)
             if command.answer is not None:
                 outgoing = Outgoing(
-                    sequence=next_sequence(db),
+                    sequence=self._next_sequence(db),
                     channel="outcomes",
                     event_id=cloudevents.decode(command.answer).subject,
                     cloudevent=cloudevents.as_replay(command.answer),

@@ -168,6 +168,20 @@ def test_rows_leave_in_order_with_their_stamp(store: Store) -> None:
     assert store.batch("mqtt", 1) == rows[:1]
 
 
+def test_a_number_is_used_once_whatever_is_rolled_back(store: Store) -> None:
+    """What failed may have been seen in a log or a debugger: its id belongs to nothing else."""
+    store.set_sinks(["mqtt"])
+    store.record(b"{}", [draft("a")], [], NOW)
+    with pytest.raises(UnicodeEncodeError):
+        store.record(b"{1}", [draft("b"), draft("\ud800")], [], NOW)
+    store.record(b"{2}", [draft("c")], [], NOW)
+
+    assert [(row.event_id, row.sequence - FIRST) for row in store.batch("mqtt", 9)] == [
+        ("a", 0),
+        ("c", 3),
+    ]
+
+
 def test_no_sink_waits_for_another(store: Store) -> None:
     """A row goes when every sink has it, and a new sink gets all that is still there."""
     store.set_sinks(["a", "b"])
