@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -116,6 +117,7 @@ def decode_not_before(text: object) -> datetime | None:
     return None
 
 
+@lru_cache(maxsize=1024)  # an event repeats it in every document, and a mass event in every entry
 def _parse_usual(text: str) -> datetime:
     found = _RFC_1123.fullmatch(text)
     if found is None:

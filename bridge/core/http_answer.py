@@ -12,6 +12,7 @@ HEAD_BYTES_MAX = 64 * 1024
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.([0-9]) ([1-9][0-9]{2})(?: ([^\r\n]*))?\r?\n")
 _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?\r?\n")
+_LENGTH = re.compile(rb"[0-9]{1,12}")
 _BODILESS_STATUSES = frozenset({204, 304})
 
 # A parser that gives way whenever it needs more than has come.
@@ -97,7 +98,7 @@ class Answer:
         elif length is None:
             yield from self._read_to_end()
             return
-        elif re.fullmatch(rb"[0-9]{1,12}", length):
+        elif _LENGTH.fullmatch(length):
             yield from self._take(int(length))
         else:
             raise ValueError("Content-Length is not a number")
@@ -143,18 +144,17 @@ class Answer:
         return size
 
     def _line(self) -> _Steps[bytes]:
-        while (end := self._came.find(b"\n") + 1) == 0:
-            self._refuse_long_head(len(self._came))
+        while True:
+            end = self._came.find(b"\n") + 1
+            if (end or len(self._came)) >= self._head_left:
+                raise ValueError(f"the answer's head exceeds {HEAD_BYTES_MAX} bytes")
+            if end:
+                break
             yield from self._more()
         line = bytes(self._came[:end])
         del self._came[:end]
-        self._refuse_long_head(end)
         self._head_left -= end
         return line
-
-    def _refuse_long_head(self, size: int) -> None:
-        if size >= self._head_left:
-            raise ValueError(f"the answer's head exceeds {HEAD_BYTES_MAX} bytes")
 
     def _more(self) -> _Steps[None]:
         if self._ended:
