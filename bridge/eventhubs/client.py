@@ -14,9 +14,11 @@ from typing import Any, Self
 from azure.eventhub import TransportType
 from azure.eventhub.aio import EventHubConsumerClient, EventHubProducerClient
 
+from bridge import vm_token
 from bridge.config import EventHubs
 from bridge.configfile import read_secret
 from bridge.errors import ConfigError
+from bridge.eventhubs.credential import VmCredential
 from bridge.eventhubs.problems import Problem, explain
 
 # They repeat at WARNING what we report ourselves, in our own words and once.
@@ -75,13 +77,9 @@ class Namespace:
     def credential(self) -> Any:
         """One for all clients: it keeps the token and renews it before it expires."""
         if self._credential is None:
-            from azure.identity.aio import ManagedIdentityCredential  # noqa: PLC0415
-
-            self._credential = ManagedIdentityCredential(
-                client_id=self._config.identity_client_id or None,
-                # IMDS must not be asked through a proxy; a pod's identity comes from elsewhere.
-                use_env_settings="AZURE_FEDERATED_TOKEN_FILE" in os.environ,
-            )
+            client_id = self._config.identity_client_id
+            here = not vm_token.is_elsewhere()
+            self._credential = VmCredential(client_id) if here else _from_elsewhere(client_id)
         return self._credential
 
     def explain(self, error: BaseException, hub: str) -> Problem:
@@ -105,6 +103,16 @@ class Namespace:
         if self._config.endpoint:
             options["custom_endpoint_address"] = f"sb://{self._config.endpoint}"
         return options
+
+
+def _from_elsewhere(client_id: str) -> Any:
+    from azure.identity.aio import ManagedIdentityCredential  # noqa: PLC0415
+
+    return ManagedIdentityCredential(
+        client_id=client_id or None,
+        # What is on this machine must not be asked through a proxy. A pod's identity is not.
+        use_env_settings="AZURE_FEDERATED_TOKEN_FILE" in os.environ,
+    )
 
 
 def _host(connection_string: str) -> str:

@@ -17,6 +17,8 @@ from bridge.errors import ConfigError
 FAILURES = (EventHubError, AzureError, OSError, ValueError, ConfigError)
 _SAID_CHARS_MAX = 300
 _LABELS = ("Error condition: ErrorCondition.", "Error: ")
+# Our own words, and those of azure-identity; an HTTP status of IMDS may stand behind them.
+_NO_TOKEN = re.compile("gives no token|ManagedIdentityCredential")
 _BUSY = ("server-busy", "timeout", "internal-error", "operation-cancelled")
 
 
@@ -48,6 +50,12 @@ def explain(error: BaseException, *, hub: str, host: str, by_identity: bool) -> 
             "it, and that the identity or key may listen (role Azure Event Hubs Data Receiver).",
         )
     said, condition = _said(error), condition_of(error)
+    if isinstance(error, AzureError) or _NO_TOKEN.search(said):
+        return Problem(
+            f"no managed identity token: {said}",
+            "Assign an identity to the VM; for a user-assigned one set "
+            "eventhubs.identity_client_id to its client id.",
+        )
     if re.search(r"\b401\b", said) or "claim(s)" in said or condition == "unauthorized-access":
         return _explain_refusal(said, hub, host, by_identity=by_identity)
     if re.search(r"\b404\b", said) or condition == "not-found":
@@ -88,12 +96,6 @@ def _explain_refusal(said: str, hub: str, host: str, *, by_identity: bool) -> Pr
 
 
 def _explain_network(error: BaseException, said: str, host: str) -> Problem:
-    if isinstance(error, AzureError) or "ManagedIdentityCredential" in said:
-        return Problem(
-            f"no managed identity token: {said}",
-            "Assign an identity to the VM; for a user-assigned one set "
-            "eventhubs.identity_client_id to its client id.",
-        )
     if isinstance(error, ValueError):
         return Problem(
             f"the connection string cannot be used: {said}",

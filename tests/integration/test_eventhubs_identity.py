@@ -1,7 +1,8 @@
-"""Managed identity: azure-identity asks IMDS, the token reaches $cbs over TLS, and is renewed."""
+"""Managed identity: IMDS is asked for a token, which reaches $cbs over TLS, and is renewed."""
 
 import asyncio
 import gc
+import os
 import ssl
 import subprocess
 import time
@@ -12,10 +13,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
+from azure.core.exceptions import ClientAuthenticationError
 
 from bridge.config import Config, EventHubs, Events
 from bridge.core.cloudevents import CloudEvent, encode
 from bridge.errors import SinkUnavailable
+from bridge.eventhubs.client import TOKEN_SCOPE
+from bridge.eventhubs.credential import VmCredential
 from bridge.transports import Outgoing
 from bridge.transports.eventhubs.check import check
 from bridge.transports.eventhubs.sink import EventHubsSink
@@ -174,6 +178,45 @@ async def test_expired_token_is_renewed_without_a_lost_row(
     stored = [event.message_id for event in server.hub(EVENTS_HUB).events()]
     assert [f"e{each}" for each in range(1, number)] == list(dict.fromkeys(stored))
     assert len({token for _, token in server.counters.tokens}) >= 2
+
+
+async def test_token_is_asked_for_once_and_used_to_its_end(imds: TokenImds) -> None:
+    """Clients that connect together share it; near its end it still counts if IMDS is away."""
+    credential = VmCredential("")
+    together = await asyncio.gather(*(credential.get_token(TOKEN_SCOPE) for _ in range(5)))
+    assert {token.token for token in together} == {"token-1"}
+
+    imds.lifetime_s = 200
+    short = VmCredential("")
+    await short.get_token(TOKEN_SCOPE)
+    imds.has_identity = False
+    assert (await short.get_token(TOKEN_SCOPE)).token == "token-2"
+    imds.has_identity = True
+    assert (await short.get_token(TOKEN_SCOPE)).token == "token-3"
+
+    imds.lifetime_s = 0
+    expired = VmCredential("")
+    await expired.get_token(TOKEN_SCOPE)
+    imds.has_identity = False
+    with pytest.raises(ClientAuthenticationError, match="not been assigned"):
+        await expired.get_token(TOKEN_SCOPE)
+
+
+async def test_identity_from_elsewhere_opens_the_hub(
+    monkeypatch: pytest.MonkeyPatch, imds: TokenImds, server: EventHubsServer, config: EventHubs
+) -> None:
+    """Where the environment names another place, azure-identity asks there, and IMDS is left alone."""
+    monkeypatch.setenv(
+        "IDENTITY_ENDPOINT", f"{os.environ['AZURE_POD_IDENTITY_AUTHORITY_HOST']}/msi/token"
+    )
+    monkeypatch.setenv("IDENTITY_HEADER", "its-secret")
+    server.allow_bearer_token("token-1")
+
+    async with running(EventHubsSink(config, vm_name=VM)) as sink:
+        await sink.publish([row(1)])
+
+    assert {("jwt", "token-1")} == set(server.counters.tokens)
+    assert all(path.startswith("/msi/token?") for path in imds.asked)
 
 
 async def test_vm_without_an_identity_is_told_so(

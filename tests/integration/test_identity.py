@@ -1,7 +1,8 @@
-"""Entra tokens: the real azure-identity against a scripted endpoint, and into MQTT's CONNECT."""
+"""Entra tokens: from a scripted IMDS, by azure-identity from elsewhere, and into MQTT's CONNECT."""
 
 import asyncio
 import json
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -17,6 +18,7 @@ from bridge.errors import SinkUnavailable
 from bridge.identity import EVENT_GRID_SCOPE, managed_identity_token
 from bridge.transports.mqtt import MqttTransport
 from tests.support.certificates import DAY, Authority
+from tests.support.mosquitto import free_port
 from tests.support.mqtt5_peer import NOT_AUTHORIZED, Mqtt5Peer
 from tests.support.scripted_imds import HANG, Request, Script, ScriptedImds, answer
 from tests.support.waiting import until
@@ -80,6 +82,10 @@ async def test_token_is_fresh_each_time_and_nothing_stays_open(
         (answer(403, b"denied by the guest proxy"), "gives no token"),
         (answer(500, b"{}"), "gives no token"),
         (answer(200, b"<html>", Content_Type="text/html"), "gives no token"),
+        (answer(200, b'{"access_token": "hush"}'), "without access_token or expires_on"),
+        (answer(200, b'{"access_token": "hush", "expires_on": "soon"}'), "gives no token"),
+        (answer(200, b'{"access_token": "hush", "expires_on"'), "what is no token"),
+        (answer(200, b'{"access_token": "", "expires_on": "1"}'), "gives no token"),
     ],
 )
 async def test_token_refused_says_who_and_why(
@@ -93,7 +99,51 @@ async def test_token_refused_says_who_and_why(
     assert "the VM's managed identity" in str(caught.value)
     assert why in str(caught.value)
     assert "assign an identity to this VM" in str(caught.value)
+    assert "hush" not in str(caught.value)
     assert len(imds.requests) == 1
+
+
+async def test_token_without_an_imds_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody listens there."""
+    monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", f"http://127.0.0.1:{free_port()}")
+
+    with pytest.raises(SinkUnavailable, match="gives no token: no answer from IMDS"):
+        await managed_identity_token("", EVENT_GRID_SCOPE)()
+
+
+async def test_token_of_the_vm_needs_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """azure-identity and what it imports would be most of the agent's memory."""
+    program = (
+        "import asyncio, sys\n"
+        "from bridge.identity import EVENT_GRID_SCOPE, managed_identity_token\n"
+        "token, _ = asyncio.run(managed_identity_token('', EVENT_GRID_SCOPE)())\n"
+        "print(token, sorted({'azure', 'aiohttp', 'requests'} & set(sys.modules)))"
+    )
+    async with token_endpoint(monkeypatch, lambda _: token_answer("light")):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE
+        )
+        printed, _ = await process.communicate()
+
+    assert printed.decode().strip() == "light []"
+
+
+async def test_identity_from_elsewhere_is_asked_for_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """App Service, and by the same way a pod of AKS or an Arc machine: IMDS is left alone."""
+
+    def script(request: Request) -> bytes:
+        elsewhere = request.headers.get("x-identity-header") == "its-secret"
+        return token_answer("from-elsewhere" if elsewhere else "from-imds")
+
+    async with token_endpoint(monkeypatch, script) as imds:
+        monkeypatch.setenv("IDENTITY_ENDPOINT", f"{imds.endpoint}/msi/token")
+        monkeypatch.setenv("IDENTITY_HEADER", "its-secret")
+        token, _ = await managed_identity_token("", EVENT_GRID_SCOPE)()
+
+    assert token == "from-elsewhere"
+    assert {urlsplit(request.path).path for request in imds.requests} == {"/msi/token"}
 
 
 async def test_token_endpoint_that_hangs_leaves_the_loop_turning(
