@@ -1,6 +1,5 @@
 """Which transports and keys a configuration asks for. Each is imported only where it is used."""
 
-import asyncio
 import logging
 from collections.abc import Callable
 
@@ -11,7 +10,7 @@ from bridge.errors import ConfigError
 from bridge.imds import Identity
 from bridge.intake import Verify
 from bridge.store import Store
-from bridge.transports import ConnectedSource, Sink, TokenProvider
+from bridge.transports import CaughtUp, ConnectedSource, Sink, TokenProvider
 
 logger = logging.getLogger("sebridge.assembly")
 
@@ -46,12 +45,12 @@ class Assembly:
             case "none":
                 return ""
 
-    def sinks(self, *, offline: Callable[[], bytes], polled: asyncio.Event) -> dict[str, Sink]:
+    def sinks(self, *, offline: Callable[[], bytes], caught_up: CaughtUp) -> dict[str, Sink]:
         """Every sink by its name. MQTT that only brings commands carries outcomes, too."""
         names = list(self._config.events.sinks)
         if self._config.commands.source == "mqtt" and "mqtt" not in names:
             names.append("mqtt")
-        return {name: self._sink(name, offline, polled) for name in names}
+        return {name: self._sink(name, offline, caught_up) for name in names}
 
     def source(self, sinks: dict[str, Sink], clock: Clock) -> ConnectedSource | None:
         match self._config.commands.source:
@@ -62,7 +61,7 @@ class Assembly:
             case "none":
                 return None
 
-    def _sink(self, name: str, offline: Callable[[], bytes], polled: asyncio.Event) -> Sink:
+    def _sink(self, name: str, offline: Callable[[], bytes], caught_up: CaughtUp) -> Sink:
         if name == "stdout":
             from bridge.transports.stdout import StdoutSink  # noqa: PLC0415
 
@@ -72,9 +71,9 @@ class Assembly:
 
             return EventHubsSink(self._config.eventhubs, vm_name=self._identity.vm.name)
         assert name == "mqtt", name
-        return self._mqtt(offline, polled)
+        return self._mqtt(offline, caught_up)
 
-    def _mqtt(self, offline: Callable[[], bytes], polled: asyncio.Event) -> Sink:
+    def _mqtt(self, offline: Callable[[], bytes], caught_up: CaughtUp) -> Sink:
         from bridge.transports.mqtt import MqttTransport  # noqa: PLC0415
 
         config, vm = self._config, self._identity.vm
@@ -84,7 +83,7 @@ class Assembly:
             client_id=config.mqtt.client_id or f"sebridge-{vm.vm_id or vm.name}",
             will=offline,
             pending=self._store.pending,
-            pending_known=polled,
+            caught_up=caught_up,
             token_provider=token_provider(config.mqtt),
             publish_events="mqtt" in config.events.sinks,
             take_commands=config.commands.source == "mqtt",

@@ -71,7 +71,7 @@ class Loops:
         self.presence = Presence(config, store, clock, vm=vm, poller=self.poller, sinks=self.sinks)
         self.sinks |= assembly.sinks(
             offline=lambda: cloudevents.encode(self.presence.cloudevent("offline")),
-            polled=self.poller.polled,
+            caught_up=self._caught_up,
         )
         self.source: ConnectedSource | None = assembly.source(self.sinks, clock)
         store.set_sinks(tuple(self.sinks))
@@ -177,6 +177,11 @@ class Loops:
     def _settled(self) -> None:
         self.poller.confirm_settled()
         self._wake_publishers()
+
+    async def _caught_up(self) -> None:
+        """The document is known, and MQTT has what was announced of it."""
+        await self.poller.polled.wait()
+        await self.publishers["mqtt"].drained()
 
     def _wake_publishers(self) -> None:
         for publisher in self.publishers.values():

@@ -86,5 +86,7 @@ class ConnectedSource(CommandSource, Protocol):
 
 # Gives the newest CloudEvent of every pending event, to refresh what a broker may have forgotten.
 PendingProvider = Callable[[], Sequence[Outgoing]]
+# Returns once the document is known, and what was to be announced of it has left.
+CaughtUp = Callable[[], Awaitable[object]]
 # A bearer token for a broker, and when it expires (seconds since the epoch).
 TokenProvider = Callable[[], Awaitable[tuple[str, float]]]

@@ -17,7 +17,7 @@ from paho.mqtt.properties import Properties
 from bridge.config import Mqtt
 from bridge.core.cloudevents import CloudEvent, encode
 from bridge.errors import SinkRejected
-from bridge.transports import Incoming, Outgoing
+from bridge.transports import CaughtUp, Incoming, Outgoing
 from bridge.transports.mqtt import MqttTransport, retained
 from tests.support.mosquitto import Mosquitto
 
@@ -104,7 +104,7 @@ async def running(
     broker: Mosquitto,
     *,
     pending: tuple[Outgoing, ...] = (),
-    pending_known: asyncio.Event | None = None,
+    caught_up: CaughtUp | None = None,
     publish_events: bool = True,
     **options: Any,
 ) -> AsyncIterator[MqttTransport]:
@@ -115,7 +115,7 @@ async def running(
         client_id="agent",
         will=lambda: b'{"offline":1}',
         pending=lambda: pending,
-        pending_known=pending_known,
+        caught_up=caught_up,
         publish_events=publish_events,
     )
     task = asyncio.create_task(transport.run())
@@ -356,7 +356,7 @@ async def test_retained_messages_that_nobody_remembers_are_cleared(
     known = asyncio.Event()
     async with running(broker) as transport:
         await transport.publish([row(1), row(2)])
-    async with running(broker, pending=(row(2),), pending_known=known, protocol=protocol):
+    async with running(broker, pending=(row(2),), caught_up=known.wait, protocol=protocol):
         before = Observer(broker.port)
         await until(lambda: before.on("pending/id1"))
         known.set()

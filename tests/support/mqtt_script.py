@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter, int], Awaitable[None]]
 
 MQTT_5, MQTT_311 = 5, 4  # as CONNECT names them
+_PUBLISH, _SUBSCRIBE = 0x30, 0x82
 _CONNACK = {MQTT_5: b"\x20\x03\x00%c\x00", MQTT_311: b"\x20\x02\x00%c"}
 
 
@@ -28,6 +29,36 @@ async def scripted_broker(serve: Serve) -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
+
+
+class SlowBroker:
+    """Acknowledges nothing of what is published before it is told to."""
+
+    def __init__(self) -> None:
+        self.told = asyncio.Event()
+        self.published: list[str] = []
+        self.subscribed: list[str] = []
+        self._answers: set[asyncio.Task[None]] = set()
+
+    async def serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, level: int
+    ) -> None:
+        """An MQTT 3.1.1 broker, as far as the agent needs one."""
+        writer.write(connack(level))
+        while True:
+            kind, body = await read_packet(reader)
+            if kind & 0xF0 == _PUBLISH:
+                topic_end = 2 + int.from_bytes(body[:2])
+                self.published.append(body[2:topic_end].decode())
+                mid = body[topic_end : topic_end + 2]
+                self._answers.add(asyncio.create_task(self._acknowledge(writer, mid)))
+            elif kind == _SUBSCRIBE:
+                self.subscribed.append(body[4:-1].decode())
+                writer.write(b"\x90\x03" + body[:2] + b"\x01")
+
+    async def _acknowledge(self, writer: asyncio.StreamWriter, mid: bytes) -> None:
+        await self.told.wait()
+        writer.write(b"\x40\x02" + mid)
 
 
 def connack(level: int, code: int = 0) -> bytes:

@@ -142,7 +142,7 @@ class MqttHarness:
             client_id="agent",
             will=lambda: b"",
             pending=lambda: (),
-            pending_known=None,
+            caught_up=None,
         )
 
 

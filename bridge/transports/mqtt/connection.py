@@ -35,7 +35,6 @@ from bridge.transports.mqtt.pump import Pump, hang_up
 
 PACKET_TOO_LARGE = 0x95
 _GOODBYE_S = 1.0
-_PAUSE_S = 0.1  # an outbox that drains goes on with its next batch much sooner
 
 
 class Connection:
@@ -101,12 +100,6 @@ class Connection:
             self._waiting.append((message, future))
             self._send_waiting()
         return future
-
-    async def quiet(self) -> None:
-        """Return once nothing that was published is on its way, and nothing follows."""
-        while left := [*self._acks.values(), *(future for _, future in self._waiting)]:
-            await asyncio.wait(left)
-            await asyncio.sleep(_PAUSE_S)
 
     async def subscribe(self, topic: str, *, qos: int = 1, as_published: bool = True) -> int:
         """The SUBACK's reason code; 128 and above are refusals."""

@@ -2,7 +2,8 @@
 
 An end clears its own retained message. But a ledger that was lost or moved aside forgets its
 pending events, and the broker would show them for ever. So once the document is known, whatever
-is retained below our root and not pending goes.
+is retained below our root and not pending goes. What is still to be announced leaves first: each
+copy that we retain meanwhile would come back to us.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from paho.mqtt.client import MQTTMessage
 
 from bridge.errors import SinkUnavailable
 from bridge.mqtt_client import FAILURE_MIN
-from bridge.transports import PendingProvider
+from bridge.transports import CaughtUp, PendingProvider
 from bridge.transports.mqtt.connection import Connection
 from bridge.transports.mqtt.messages import Messages
 
@@ -24,11 +25,11 @@ _log = logging.getLogger("sebridge.mqtt")
 
 class StaleRetained:
     def __init__(
-        self, messages: Messages, pending: PendingProvider, pending_known: asyncio.Event
+        self, messages: Messages, pending: PendingProvider, caught_up: CaughtUp | None
     ) -> None:
         self._messages = messages
         self._pending = pending
-        self._pending_known = pending_known
+        self._caught_up = caught_up
         self._found: set[str] = set()
         self._done = False
 
@@ -38,10 +39,9 @@ class StaleRetained:
 
     async def clear(self, connection: Connection) -> None:
         """Once a process; a connection that ends too early leaves it to the next."""
-        if self._done or not connection.retain_available:
+        if self._done or self._caught_up is None or not connection.retain_available:
             return
-        await self._pending_known.wait()
-        await connection.quiet()  # or each copy that we retain would come back to us
+        await self._caught_up()
         topic_filter = self._messages.pending_filter
         try:
             code = await connection.subscribe(topic_filter, qos=0, as_published=False)

@@ -18,7 +18,7 @@ from bridge.core.cloudevents import CloudEvent
 from bridge.errors import BridgeError, SinkRejected, SinkUnavailable
 from bridge.mqtt_client import FAILURE_MIN, Version
 from bridge.reconnecting import keep_connected
-from bridge.transports import Incoming, Outgoing, PendingProvider, TokenProvider
+from bridge.transports import CaughtUp, Incoming, Outgoing, PendingProvider, TokenProvider
 from bridge.transports.mqtt.client import Message
 from bridge.transports.mqtt.connection import Connection
 from bridge.transports.mqtt.messages import Messages, to_incoming
@@ -47,7 +47,7 @@ class MqttTransport:
         client_id: str,
         will: Callable[[], bytes],
         pending: PendingProvider,
-        pending_known: asyncio.Event | None = None,
+        caught_up: CaughtUp | None = None,
         token_provider: TokenProvider | None = None,
         publish_events: bool = True,
         take_commands: bool = True,
@@ -57,7 +57,7 @@ class MqttTransport:
         self._config = config
         self._protocol = ProtocolChoice(config)
         self._messages = Messages(root, config.content_mode, outcomes_only=not publish_events)
-        self._stale = StaleRetained(self._messages, pending, pending_known or asyncio.Event())
+        self._stale = StaleRetained(self._messages, pending, caught_up)
         self._client_id = client_id
         self._will = will
         self._pending = pending
