@@ -1,8 +1,9 @@
 """Tokens of a managed identity, for brokers that take them instead of a password.
 
 A token is asked for when a connection is made and kept by nobody: a broken connection gets a fresh
-one, and without IMDS the agent is blind in any case. azure-identity is imported on first use, in a
-thread, because that takes a second in which the event loop must turn.
+one, and without IMDS the agent is blind in any case. Only an identity from elsewhere is left to
+azure-identity, which is imported on first use, in a thread: that takes a second in which the event
+loop must turn.
 """
 
 import asyncio

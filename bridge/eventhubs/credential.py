@@ -10,30 +10,36 @@ from azure.core.exceptions import ClientAuthenticationError
 from bridge import vm_token
 from bridge.vm_token import NoToken
 
-# As azure-identity has it: what is left of a token must outlast the making of a connection.
+# What is left of a token must at least outlast the making of a connection.
 _MARGIN_S = 300.0
 
 
 class VmCredential:
-    """Keeps a token until shortly before its end; all clients of a namespace share it."""
+    """Keeps a token for half its life; all clients of a namespace share it.
+
+    A client asks again long before the end, so that another half is left to those that IMDS keeps
+    waiting.
+    """
 
     def __init__(self, client_id: str) -> None:
         self._client_id = client_id
         self._token: AccessToken | None = None
+        self._renew_at = 0.0
         self._one_at_a_time = asyncio.Lock()
 
     async def get_token(self, *scopes: str, **_: Any) -> AccessToken:
         async with self._one_at_a_time:
-            kept = self._token
-            left_s = kept.expires_on - time.time() if kept else 0.0
-            if kept and left_s > _MARGIN_S:
+            kept, now = self._token, time.time()
+            if kept and now < self._renew_at:
                 return kept
             try:
                 self._token = await self._fetch(*scopes)
             except ClientAuthenticationError:
-                if kept and left_s > 0:
+                if kept and now < kept.expires_on:
                     return kept
                 raise
+            left_s = self._token.expires_on - now
+            self._renew_at = now + min(left_s / 2, left_s - _MARGIN_S)
             return self._token
 
     async def close(self) -> None:

@@ -180,6 +180,22 @@ async def test_expired_token_is_renewed_without_a_lost_row(
     assert len({token for _, token in server.counters.tokens}) >= 2
 
 
+@pytest.mark.parametrize(("lifetime_s", "kept_s"), [(86_400, 43_200), (3_600, 1_800), (400, 100)])
+async def test_token_is_renewed_at_half_its_life(
+    imds: TokenImds, monkeypatch: pytest.MonkeyPatch, lifetime_s: int, kept_s: int
+) -> None:
+    """A client asks when a tenth is left of the token it has: an old one would not last it."""
+    imds.lifetime_s = lifetime_s
+    credential = VmCredential("")
+    first = await credential.get_token(TOKEN_SCOPE)
+    began = time.time()
+
+    monkeypatch.setattr("bridge.eventhubs.credential.time.time", lambda: began + kept_s - 5)
+    assert await credential.get_token(TOKEN_SCOPE) is first
+    monkeypatch.setattr("bridge.eventhubs.credential.time.time", lambda: began + kept_s + 5)
+    assert (await credential.get_token(TOKEN_SCOPE)).token == "token-2"
+
+
 async def test_token_is_asked_for_once_and_used_to_its_end(imds: TokenImds) -> None:
     """Clients that connect together share it; near its end it still counts if IMDS is away."""
     credential = VmCredential("")
