@@ -67,8 +67,9 @@ class Connection(asyncio.Protocol):
         self.is_stale = False  # closed by the peer, or spoilt by bytes that nobody asked for
 
     def ask(self, request: bytes, answer: Answer) -> None:
-        """Send a request, and let its answer fill as it comes."""
-        assert self._transport is not None
+        """Send a request, and let its answer fill as it comes. OSError when the peer has gone."""
+        if self._transport is None or self.is_stale:
+            raise ConnectionResetError("the connection ended before the request")
         self._answer = answer
         self._transport.write(request)
 

@@ -1,13 +1,17 @@
 """The connection that GETs share, against a server that does as it is told."""
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
 
 import pytest
+import uvloop
 
 from bridge import imds_wire
 from bridge.core.http_answer import Answer, BodyTooLarge
 from bridge.imds_connection import KeptConnection
 from tests.support.scripted_imds import HANG, Action, Request, Script, ScriptedImds, answer
+from tests.support.waiting import until
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -134,6 +138,34 @@ async def test_tired_connection_is_replaced_once() -> None:
         assert [(await asking.get()).body for _ in range(2)] == [b"1", b"3"]
         asking.connection.close()
         assert (imds.connections, asking.repeats) == (2, 1)
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_request_to_a_peer_that_has_gone_is_an_error_at_once(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """Between connecting and asking lies a commit to disk; nobody waits for such an answer."""
+
+    async def ask() -> None:
+        async with closing_server() as address:
+            connection = await imds_wire.connect(address)
+            await until(lambda: connection.is_stale)
+            answer = Answer(body_bytes_max=1000)
+            with pytest.raises(ConnectionResetError, match="before the request"):
+                connection.ask(b"GET / HTTP/1.1\r\n\r\n", answer)
+            connection.abort()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(ask())
+
+
+@contextlib.asynccontextmanager
+async def closing_server() -> AsyncIterator[imds_wire.Address]:
+    """It takes every connection and hangs up."""
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        yield imds_wire.parse(f"http://127.0.0.1:{port}")
 
 
 async def test_fresh_connection_is_never_repeated() -> None:
