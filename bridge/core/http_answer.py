@@ -13,6 +13,7 @@ HEAD_BYTES_MAX = 64 * 1024
 _STATUS_LINE = re.compile(rb"HTTP/1\.([0-9]) ([1-9][0-9]{2})(?: ([^\r\n]*))?\r?\n")
 _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?\r?\n")
 _LENGTH = re.compile(rb"[0-9]{1,12}")
+_FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 _BODILESS_STATUSES = frozenset({204, 304})
 
 # A parser that gives way whenever it needs more than has come.
@@ -84,7 +85,10 @@ class Answer:
         self._headers = {}
         while (line := (yield from self._line())).strip():
             name, _, value = line.partition(b":")
-            self._headers[name.strip().lower()] = value.strip()
+            name = name.strip().lower()
+            if name in _FRAMING and name in self._headers:
+                raise ValueError("an answer that says twice where it ends")
+            self._headers[name] = value.strip()
 
     def _read_body(self) -> _Steps[None]:
         encoding = self._headers.get(b"transfer-encoding", b"").lower()

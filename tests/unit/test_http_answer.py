@@ -29,6 +29,8 @@ WRONG = {
     "endless chunk": CHUNKED + b"fffffffff\r\n",
     "negative length": OK + b"Content-Length: -1\r\n\r\n",
     "length of two kinds": OK + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+    "two lengths": OK + b"Content-Length: 9\r\nContent-Length: 1\r\n\r\n",
+    "two codings": OK + b"Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n",
     "unknown coding": OK + b"Transfer-Encoding: gzip\r\n\r\n",
     "endless headers": OK + b"X: y\r\n" * 20_000,
     "endless line": OK + b"X: " + b"y" * 200_000,
