@@ -24,9 +24,10 @@ class KnownEvents:
 
     def look_up(self, before: Document | None) -> Known:
         """`before` is the newest document that was recorded."""
-        if self._known is None or self._commits != self._store.commits:
-            self._commits = self._store.commits
+        commits = self._store.commits
+        if self._known is None or self._commits != commits:
             self._known = self._read(before)
+            self._commits = commits
         return self._known
 
     def _read(self, before: Document | None) -> Known:

@@ -121,7 +121,7 @@ class Poller:
         """Poll once; return how long to wait from the beginning of this poll."""
         self._get_ready()
         self.polls += 1
-        known, problem = self._raw, self.problem
+        raw_before, problem = self._raw, self.problem
         try:
             transitions = self._take(await self._imds.get_document())
         except ImdsUnavailable as error:
@@ -134,7 +134,7 @@ class Poller:
         self.problem = ""
         self.polled.set()
         # After a restart or an outage the document may be the old one and still hold work to do.
-        if problem or self._raw is not known:
+        if problem or self._raw is not raw_before:
             await self._tell(transitions)
         return self._config.poll_interval_s
 

@@ -2,14 +2,15 @@
 
 A commit that makes the file longer is two writes to the disk, its own and the file system's; one
 that overwrites what is there is one. So the WAL is made longer at a quiet moment, with zeros: to
-SQLite they are what any old content is, frames that do not fit.
+SQLite they are what any old content is, frames that do not fit. An error of the disk that our fsync
+meets may be told to SQLite as well, at its next; it is an error of that disk either way.
 """
 
 import contextlib
 import os
 from pathlib import Path
 
-ROOM_BYTES = 256 * 1024  # nine changes, or as many approvals
+ROOM_BYTES = 256 * 1024  # nine changes; a POST begins by emptying the WAL, and the room goes too
 _FILE_BYTES_MAX = 4 * 1024 * 1024  # here SQLite begins at the front again
 
 
