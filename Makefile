@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: test coverage demo bench check format extension base-images lock schemas screenshots clean fuzz sbom test-emulator
+.PHONY: test coverage demo bench bench-fleet check format extension base-images lock schemas screenshots clean fuzz sbom test-emulator
 
 test: coverage $(VENV)/.apt $(VENV)/.wheels
 	$(BIN)/python -m pytest tests --ignore=tests/unit
@@ -24,6 +24,10 @@ test-emulator: $(VENV)/.installed
 # Ten minutes on a quiet machine; rewrites the figures of docs/performance.md. Never part of the tests.
 bench: $(VENV)/.installed $(VENV)/.apt
 	$(BIN)/python -m tests.bench --write
+
+# Fleets of 500 to 5,000 agents, five minutes; rewrites the figures of docs/scaling.md.
+bench-fleet: $(VENV)/.installed $(VENV)/.apt
+	$(BIN)/python -m tests.bench.fleet
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check .

@@ -96,7 +96,7 @@ def main() -> None:
     text = report.markdown(figures)
     sys.stdout.write(f"{text}\n")
     if args.write:
-        report.put(ROOT / "docs" / "performance.md", text)
+        report.put(ROOT / "docs" / "performance.md", "bench", text)
         (ROOT / "docs" / "performance.svg").write_text(report.plot(figures), encoding="utf-8")
 
 

@@ -12,7 +12,7 @@ from tests.bench.measure import Idle, Latency
 from tests.bench.plot import Group, bars
 
 TIMES = "\N{MULTIPLICATION SIGN}"
-BEGIN, END = "<!-- figures: make bench -->", "<!-- end of figures -->"
+BEGIN, END = "<!-- figures: make {} -->", "<!-- end of figures -->"
 
 
 class Figures(NamedTuple):
@@ -132,8 +132,10 @@ def plot(f: Figures) -> str:
     )  # fmt: skip
 
 
-def put(page: Path, text: str) -> None:
+def put(page: Path, target: str, text: str) -> None:
     """Between the two marks of the page; the prose around them stays."""
-    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+    begin = BEGIN.format(target)
+    before, _, rest = page.read_text(encoding="utf-8").partition(begin)
+    _, mark, after = rest.partition(END)
+    assert mark, f"{page}: no figures of make {target}"
+    page.write_text(f"{before}{begin}\n\n{text}\n\n{END}{after}", encoding="utf-8")
