@@ -1,8 +1,8 @@
 """Resident memory over Event Hubs with a managed identity, on a live connection.
 
-This brings in Azure's client libraries, an HTTP client for tokens and TLS with the system's
-authorities, and part of it is loaded or allocated only once a token was fetched and links are open:
-without a connection the figure would flatter. The namespace is the tests' AMQP server, in this
+This brings in Azure's client library and TLS with the system's authorities, and part of it is loaded
+or allocated only once a token was fetched and links are open: without a connection the figure would
+flatter. The namespace is the tests' AMQP server, in this
 process; the agent is a process of its own.
 """
 
