@@ -53,10 +53,10 @@ def write_cloudevent() -> Codec:
         )
         return cloudevents.encode(cloudevents.stamp(draft, ledger_id="0123456789ab", sequence=1))
 
-    fields = json.loads(whole())
+    written = whole()
+    ready, fields = cloudevents.decode(written), json.loads(written)
     data, sdk = fields.pop("data"), JSONFormat()
     sdk_fields = {**fields, "time": NOW}
-    ready = cloudevents.decode(whole())
 
     def alike() -> bytes:
         event = cloudevents.CloudEvent(
@@ -77,7 +77,7 @@ def write_cloudevent() -> Codec:
     def theirs() -> bytes:
         return bytes(sdk.write(CloudEvent(sdk_fields, data)))
 
-    assert alike() == whole()
+    assert alike() == written
     assert json.loads(theirs())["data"] == data
     return Codec(*microseconds(whole, alike, theirs))
 

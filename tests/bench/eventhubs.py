@@ -2,8 +2,7 @@
 
 This brings in Azure's client library and TLS with the system's authorities, and part of it is loaded
 or allocated only once a token was fetched and links are open: without a connection the figure would
-flatter. The namespace is the tests' AMQP server, in this
-process; the agent is a process of its own.
+flatter. The namespace is the tests' AMQP server, in this process; the agent is a process of its own.
 """
 
 import asyncio

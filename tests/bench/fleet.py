@@ -1,15 +1,15 @@
 """`make bench-fleet`: fleets of growing size, one after the other; table and curve of docs/scaling.md."""
 
-import datetime as dt
 import json
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from typing import Any
 
 from tests.bench.contestants import ROOT
 from tests.bench.growth import Curve, curves
-from tests.bench.report import put
+from tests.bench.report import put, row
 
 SIZES = (500, 1_000, 2_500, 5_000)
 ROWS = {
@@ -40,25 +40,22 @@ def measure(size: int) -> dict[str, Any]:
 
 
 def table(found: list[dict[str, Any]], load: float) -> str:
-    def row(title: str, cells: list[str]) -> str:
-        return f"| {' | '.join([title, *cells])} |"
-
     faults = [
         "/".join(str(sum(one[f"{act}_{fault}"] for act in ACTS)) for fault in FAULTS)
         for one in found
     ]
     circumstances = (
-        f"{dt.datetime.now(dt.UTC):%Y-%m-%d}, one run for each size, {os.cpu_count()} cores for "
+        f"{datetime.now(UTC):%Y-%m-%d}, one run for each size, {os.cpu_count()} cores for "
         f"everything (agents, IMDS, operator, broker), load average at the end {load:.1f}."
     )
     lines = [
-        row("agents", [f"{one['agents']:,}" for one in found]),
-        f"|---|{'---:|' * len(found)}",
+        row("agents", *(f"{one['agents']:,}" for one in found)),
+        row("---", *("---:" for _ in found)),
         *(
-            row(title, [format(one[name], form) for one in found])
+            row(title, *(format(one[name], form) for one in found))
             for title, (name, form) in ROWS.items()
         ),
-        row("lost, twice, posted twice, not posted", faults),
+        row("lost, twice, posted twice, not posted", *faults),
         "",
         circumstances,
     ]

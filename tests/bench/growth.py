@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from tests.bench.plot import text
+
 LEFT, TOP, WIDTH, HEIGHT = 46.0, 34.0, 480.0, 220.0
 STEPS = 6  # of the scale on the left
 
@@ -29,9 +31,9 @@ def curves(sizes: Sequence[int], found: Sequence[Curve]) -> str:
         lines.append(
             f'<line class="grid" x1="{LEFT:g}" y1="{height:.1f}" x2="{LEFT + WIDTH:g}" y2="{height:.1f}"/>'
         )
-        lines.append(_text("y", LEFT - 8, height + 4, f"{number * step:g}"))
-    lines += [_text("x", x(size), bottom + 18, f"{size:,}") for size in sizes]
-    lines.append(_text("x", LEFT + WIDTH / 2, bottom + 38, "agents"))
+        lines.append(text(LEFT - 8, height + 4, f"{number * step:g}", "y"))
+    lines += [text(x(size), bottom + 18, f"{size:,}", "x") for size in sizes]
+    lines.append(text(LEFT + WIDTH / 2, bottom + 38, "agents", "x"))
     for curve in found:
         lines += _drawn(sizes, curve, x, y)
     return "\n".join([*lines, "</svg>", ""])
@@ -46,7 +48,7 @@ def _drawn(
     return [
         f'<polyline class="line {curve.kind}" points="{points}"/>',
         *(f'<circle class="dot-{curve.kind}" cx="{a:.1f}" cy="{b:.1f}" r="3"/>' for a, b in places),
-        _text("", last_x + 8, last_y + 4, f"{curve.name}, {curve.seconds[-1]:.1f}"),
+        text(last_x + 8, last_y + 4, f"{curve.name}, {curve.seconds[-1]:.1f}", "name"),
     ]
 
 
@@ -54,11 +56,6 @@ def _round_step(least: float) -> float:
     """1, 2 or 5 and noughts."""
     steps = (digit * 10.0**power for power in range(-2, 6) for digit in (1, 2, 5))
     return next(step for step in steps if step >= least)
-
-
-def _text(kind: str, x: float, y: float, text: str) -> str:
-    of_kind = f' class="{kind}"' if kind else ""
-    return f'<text{of_kind} x="{x:.1f}" y="{y:.1f}">{text}</text>'
 
 
 _HEAD = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 636 300" role="img">

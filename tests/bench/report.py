@@ -74,16 +74,16 @@ def _below(what: str, limit: float, value: float, unit: str) -> Goal:
 def markdown(f: Figures) -> str:
     names = [name for name in (AGENT, SCRIPT, NODE, BASH, FLOOR) if name in f.latency]
     rows = [
-        _row("", *names),
-        _row("---", *("---:" for _ in names)),
-        _row("change → subscriber, p50 ms", *(f"{f.latency[n].p50_ms:.2f}" for n in names)),
-        _row("change → subscriber, p99 ms", *(f"{f.latency[n].p99_ms:.2f}" for n in names)),
-        _row("CPU of an idle poll, ms", *(f"{f.idle[n].cpu_ms_a_poll:.2f}" for n in names)),
-        _row("resident memory, MB", *(f"{f.idle[n].resident_mb:.0f}" for n in names)),
-        _row("start to first poll, ms", *(f"{f.start_ms[n]:.0f}" for n in names)),
+        row("", *names),
+        row("---", *("---:" for _ in names)),
+        row("change → subscriber, p50 ms", *(f"{f.latency[n].p50_ms:.2f}" for n in names)),
+        row("change → subscriber, p99 ms", *(f"{f.latency[n].p99_ms:.2f}" for n in names)),
+        row("CPU of an idle poll, ms", *(f"{f.idle[n].cpu_ms_a_poll:.2f}" for n in names)),
+        row("resident memory, MB", *(f"{f.idle[n].resident_mb:.0f}" for n in names)),
+        row("start to first poll, ms", *(f"{f.start_ms[n]:.0f}" for n in names)),
     ]
-    judged = [_row("", "goal", "found", ""), _row("---", "---:", "---:", "---")]
-    judged += [_row(g.what, g.goal, g.found, "met" if g.met else "**missed**") for g in goals(f)]
+    judged = [row("", "goal", "found", ""), row("---", "---:", "---:", "---")]
+    judged += [row(g.what, g.goal, g.found, "met" if g.met else "**missed**") for g in goals(f)]
     return "\n".join([_conditions(f), "", *judged, "", *rows, "", _details(f)])
 
 
@@ -113,7 +113,7 @@ def _details(f: Figures) -> str:
 - Diff: {diffs}.{missing}"""
 
 
-def _row(*cells: str) -> str:
+def row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
